@@ -1,0 +1,99 @@
+"""The answer of a planner: who owns what afterwards, and everything that follows from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from meander.planning.problem import ROUNDING, Problem
+from meander.types import BinId, Bytes, Move, WorkerId
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A target assignment with the moves that lead to it.
+
+    Attributes:
+        planner: the name of the planner that made it.
+        before: the owner of each bin now.
+        owner: the owner of each bin afterwards.
+        workers: everyone who is there afterwards, ascending, also those who own nothing.
+        moves: the bins that change their owner, ascending by bin.
+        cost: bytes that move.
+        gain: bytes that stay.
+        loads: load of each worker afterwards.
+        caps: the most load each worker may carry.
+        elapsed_ms: how long the planner took.
+    """
+
+    planner: str
+    before: tuple[WorkerId, ...]
+    owner: tuple[WorkerId, ...]
+    workers: tuple[WorkerId, ...]
+    moves: tuple[Move, ...]
+    cost: Bytes
+    gain: Bytes
+    loads: Mapping[WorkerId, float]
+    caps: Mapping[WorkerId, float]
+    elapsed_ms: float = field(default=0.0, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        owner: Sequence[WorkerId],
+        workers: Collection[WorkerId],
+        planner: str = "by hand",
+        elapsed_ms: float = 0.0,
+    ) -> Plan:
+        """Derive moves, cost, gain and loads from a target owner map and the workers it is for."""
+        target, state = tuple(owner), problem.state
+        moves = tuple(
+            Move(BinId(j), source, to, state[j])
+            for j, (source, to) in enumerate(zip(problem.owner, target, strict=True))
+            if source != to
+        )
+        loads = dict.fromkeys(sorted(workers), 0.0)
+        for worker, load in zip(target, problem.load, strict=True):
+            loads[worker] += load
+        cost = _total([move.bytes for move in moves])
+        return cls(
+            planner=planner,
+            before=problem.owner,
+            owner=target,
+            workers=tuple(loads),
+            moves=moves,
+            cost=cost,
+            gain=_total(state) - cost,
+            loads=loads,
+            caps=problem.caps(tuple(loads)),
+            elapsed_ms=elapsed_ms,
+        )
+
+    @property
+    def over_cap(self) -> tuple[WorkerId, ...]:
+        """Workers that carry more than their cap, ascending; empty for every planner that keeps the cap."""
+        return tuple(w for w in self.workers if self.loads[w] > self.caps[w] * (1 + ROUNDING))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists and numbers, ready for JSON."""
+        return {
+            "planner": self.planner,
+            "workers": list(self.workers),
+            "before": list(self.before),
+            "owner": list(self.owner),
+            "moves": [move._asdict() for move in self.moves],
+            "cost": self.cost,
+            "gain": self.gain,
+            "loads": {str(w): x for w, x in self.loads.items()},
+            "caps": {str(w): x for w, x in self.caps.items()},
+            "over_cap": list(self.over_cap),
+            "elapsed_ms": self.elapsed_ms,
+        }
+
+
+def _total(sizes: Sequence[Bytes]) -> Bytes:
+    """Whole numbers add up exactly and stay whole; a sum with fractions is rounded once."""
+    return sum(sizes) if all(isinstance(size, int) for size in sizes) else math.fsum(sizes)

@@ -1,0 +1,82 @@
+"""What a planner is: a function from a problem to a target, with a name and a promise.
+
+A planner decides only who owns what afterwards. Moves, cost and loads follow from that in one place, `Plan.of`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from time import perf_counter
+from typing import Concatenate, Generic, NamedTuple, ParamSpec
+
+from meander.errors import InvalidOption
+from meander.planning.plan import Plan
+from meander.planning.problem import Problem
+from meander.types import WorkerId
+
+Options = ParamSpec("Options")
+
+
+class Target(NamedTuple):
+    """What a planner decides: the owner of each bin, and everyone who will be there."""
+
+    owner: list[WorkerId]
+    workers: list[WorkerId]
+
+
+class Planner(Generic[Options]):
+    """A planner: call it with a problem to get a plan.
+
+    Attributes:
+        name: what `meander.plan(problem, planner=...)` calls it.
+        summary: one line for people.
+        keeps_cap: whether every answer keeps the load cap (else `Infeasible` is raised).
+        contiguous: whether every answer gives each worker one interval of neighbouring bins.
+    """
+
+    def __init__(
+        self, target: Callable[Concatenate[Problem, Options], Target], keeps_cap: bool, contiguous: bool
+    ) -> None:
+        self.target = target
+        self.name = target.__name__
+        self.summary = (target.__doc__ or "").partition("\n")[0].rstrip(".")
+        self.keeps_cap = keeps_cap
+        self.contiguous = contiguous
+        self.__doc__ = target.__doc__
+        self.__name__ = target.__name__
+        self.__module__ = target.__module__
+        self.__signature__ = inspect.signature(target).replace(return_annotation=Plan)
+
+    def __call__(self, problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Plan:
+        """Return the plan for this problem."""
+        started = perf_counter()
+        owner, workers = self.target(problem, *args, **options)
+        elapsed_ms = (perf_counter() - started) * 1e3
+        return Plan.of(problem, owner, workers, self.name, elapsed_ms)
+
+    def __repr__(self) -> str:
+        return f"<planner {self.name}: {self.summary}>"
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """The options this planner takes, by name."""
+        return dict(list(inspect.signature(self.target).parameters.items())[1:])
+
+    def check_options(self, names: list[str]) -> None:
+        """Raise `InvalidOption` for the first name this planner does not take."""
+        for name in names:
+            if name not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise InvalidOption(f"planner {self.name} has no option {name!r}; its options: {known}")
+
+
+def planner(
+    *, keeps_cap: bool, contiguous: bool = False
+) -> Callable[[Callable[Concatenate[Problem, Options], Target]], Planner[Options]]:
+    """Make a planner of a function that decides a target; its name and docstring become the planner's."""
+
+    def make(target: Callable[Concatenate[Problem, Options], Target]) -> Planner[Options]:
+        return Planner(target, keeps_cap, contiguous)
+
+    return make

@@ -1,0 +1,104 @@
+"""The nouns of Meander: identifiers, one move, and who owns which bin since when.
+
+Nothing here decides or acts; everything else in the library imports from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple, NewType
+
+from meander.errors import InvalidPlan
+
+BinId = NewType("BinId", int)
+WorkerId = NewType("WorkerId", int)
+BatchId = NewType("BatchId", int)
+
+Bytes = int | float
+"""A size. Whole numbers stay whole; estimates may be fractions."""
+
+
+class Move(NamedTuple):
+    """One bin that changes its owner, and the bytes of state that travel with it."""
+
+    bin: BinId
+    source: WorkerId
+    target: WorkerId
+    bytes: Bytes
+
+
+class Run(NamedTuple):
+    """Neighbouring bins `start`..`stop - 1` of one worker."""
+
+    start: int
+    stop: int
+    worker: WorkerId
+
+
+def runs(owner: Sequence[WorkerId]) -> list[Run]:
+    """Cut an owner map into its maximal runs of equal owner, from left to right.
+
+    >>> [tuple(run) for run in runs([4, 4, 0, 4])]
+    [(0, 2, 4), (2, 3, 0), (3, 4, 4)]
+    """
+    found, start = [], 0
+    for worker, members in groupby(owner):
+        stop = start + sum(1 for _ in members)
+        found.append(Run(start, stop, worker))
+        start = stop
+    return found
+
+
+def is_contiguous(owner: Sequence[WorkerId]) -> bool:
+    """Whether every worker's bins are neighbours, so that the map is a list of intervals."""
+    pieces = runs(owner)
+    return len(pieces) == len({piece.worker for piece in pieces})
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Who owns each bin, and since which batch.
+
+    >>> now = Assignment.initial([0, 0, 1])
+    >>> later = now.with_flips([Move(1, 0, 1, 64)], batch=31)
+    >>> later.owner, now.owner
+    ((0, 1, 1), (0, 0, 1))
+    """
+
+    owner: tuple[WorkerId, ...]
+    since: tuple[BatchId, ...]
+
+    @classmethod
+    def initial(cls, owner: Sequence[int], batch: int = 0) -> Assignment:
+        """Return the assignment in which every bin has had its owner since `batch`."""
+        return cls(tuple(map(WorkerId, owner)), (BatchId(batch),) * len(owner))
+
+    @property
+    def workers(self) -> tuple[WorkerId, ...]:
+        """The workers that own at least one bin, ascending."""
+        return tuple(sorted(set(self.owner)))
+
+    def bins_of(self, worker: WorkerId) -> tuple[BinId, ...]:
+        """The bins a worker owns, ascending."""
+        return tuple(BinId(j) for j, w in enumerate(self.owner) if w == worker)
+
+    def with_flips(self, moves: Iterable[Move], batch: int) -> Assignment:
+        """Return the assignment in force from `batch` on; refuses a move whose source is not the owner."""
+        owner, since = list(self.owner), list(self.since)
+        for move in moves:
+            if not 0 <= move.bin < len(owner):
+                raise InvalidPlan(f"there is no bin {move.bin}: this assignment has bins 0 to {len(owner) - 1}")
+            if owner[move.bin] != move.source:
+                raise InvalidPlan(
+                    f"bin {move.bin} belongs to worker {owner[move.bin]} since batch {since[move.bin]}, "
+                    f"not to worker {move.source}; plan again from the current assignment"
+                )
+            if batch < since[move.bin]:
+                raise InvalidPlan(
+                    f"bin {move.bin} flipped at batch {since[move.bin]} already and cannot flip at the earlier "
+                    f"batch {batch}; plan again from the current assignment"
+                )
+            owner[move.bin], since[move.bin] = move.target, BatchId(batch)
+        return Assignment(tuple(owner), tuple(since))
