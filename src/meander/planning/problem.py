@@ -182,6 +182,16 @@ class Problem:
         """Whether more workers may stay than are wanted, so that the planner decides who leaves."""
         return len(self.survivors) > self.wanted
 
+    @cached_property
+    def default_targets(self) -> tuple[WorkerId, ...]:
+        """Everyone who is there afterwards, ascending, for planners that do not weigh who leaves.
+
+        Where more may stay than are wanted, the owners of pinned bins stay, then those with the lowest ids.
+        """
+        holders = {self.owner[j] for j in self.pinned}
+        stay = sorted(self.survivors, key=lambda w: (w not in holders, w))[: self.wanted]
+        return tuple(sorted((*stay, *self.newcomers)))
+
     # --- the load cap ---
 
     @cached_property

@@ -1,0 +1,21 @@
+"""Numbers that say how a running stream is doing, computed from what was counted.
+
+Pure functions: arrays or numbers in, numbers out. Nothing here knows of problems, plans or Spark, and nothing
+here decides.
+"""
+
+from __future__ import annotations
+
+from meander.measure.imbalance import computing_load, imbalance, memory_load, resource, spread, sum_by_worker
+from meander.measure.sojourn import mean_sojourn_s, service_per_s
+
+__all__ = [
+    "computing_load",
+    "imbalance",
+    "mean_sojourn_s",
+    "memory_load",
+    "resource",
+    "service_per_s",
+    "spread",
+    "sum_by_worker",
+]

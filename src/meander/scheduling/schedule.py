@@ -1,0 +1,135 @@
+"""What a schedule is: a function from moves to steps, with a name and two options that all of them take.
+
+A schedule decides only which moves go together, and in which order. Reading the owner maps, checking options and
+laying gaps between the steps happens here, once for all.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from meander.errors import InvalidOption
+from meander.scheduling.moves import moves_between
+from meander.types import Assignment, Bytes, Move
+
+Step = list[Move]
+"""Moves that take effect at one batch, ascending by bin; an empty step is a batch without a move."""
+
+
+class Schedule:
+    """A schedule: call it with two owner maps to get the steps from the one to the other.
+
+    Attributes:
+        name: what `meander.schedule(now, goal, name)` calls it.
+        summary: one line for people.
+        needs_state: whether it cannot work without the bytes of each bin.
+        byte_options: the options that cannot work without them.
+    """
+
+    def __init__(self, steps: Callable[..., list[Step]], needs_state: bool, byte_options: Iterable[str]) -> None:
+        self.steps = steps
+        self.name = steps.__name__
+        self.summary = (steps.__doc__ or "").partition("\n")[0].rstrip(".")
+        self.needs_state = needs_state
+        self.byte_options = tuple(byte_options)
+        self.__doc__ = steps.__doc__
+        self.__name__ = steps.__name__
+        self.__module__ = steps.__module__
+
+    def __call__(
+        self,
+        owner_now: Sequence[int] | Assignment,
+        owner_goal: Sequence[int] | Assignment,
+        state: Sequence[Bytes] | None = None,
+        *,
+        max_in: int | None = None,
+        gap: int = 0,
+        **options: object,
+    ) -> list[Step]:
+        """Return the steps that lead from one owner map to the other.
+
+        Args:
+            owner_now: the worker that owns each bin now.
+            owner_goal: the worker that shall own it.
+            state: bytes of each bin; where they are not known, every move says 0.
+            max_in: the most bins a worker may receive in one step; None is no limit.
+            gap: batches without a move between two steps.
+            options: what this schedule takes besides; see `options`.
+
+        Raises:
+            InvalidOption: an owner map, the state or an option makes no sense; the message names it.
+        """
+        self.check_options(list(options))
+        moves = moves_between(owner_now, owner_goal, state)
+        if state is None:
+            self._refuse_bytes(options)
+        limit = None if max_in is None else whole("max_in", max_in, at_least=1)
+        pause = whole("gap", gap, at_least=0)
+        return list(_with_gaps(self.steps(moves, limit, **options), pause))
+
+    def __repr__(self) -> str:
+        return f"<schedule {self.name}: {self.summary}>"
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """The options this schedule takes, by name: its own, then `max_in` and `gap`."""
+        own = list(inspect.signature(self.steps).parameters.items())[2:]
+        common = inspect.signature(self.__call__).parameters
+        return dict(own) | {name: common[name] for name in ("max_in", "gap")}
+
+    def check_options(self, names: list[str]) -> None:
+        """Raise `InvalidOption` for the first name this schedule does not take."""
+        for name in names:
+            if name not in self.options:
+                known = ", ".join(self.options)
+                raise InvalidOption(f"schedule {self.name} has no option {name!r}; its options: {known}")
+
+    def _refuse_bytes(self, options: dict[str, object]) -> None:
+        if self.needs_state:
+            raise InvalidOption(f"schedule {self.name} works in bytes; give it state, the bytes of each bin")
+        for name in self.byte_options:
+            if options.get(name) is not None:
+                raise InvalidOption(f"{name} works in bytes; give schedule {self.name} state, the bytes of each bin")
+
+
+def schedules_moves(
+    *, needs_state: bool = False, byte_options: Iterable[str] = ()
+) -> Callable[[Callable[..., list[Step]]], Schedule]:
+    """Make a schedule of a function that cuts moves into steps; its name and docstring become the schedule's.
+
+    The function gets the moves, ascending by bin, and `max_in`; what else it takes are its own options.
+    """
+
+    def make(steps: Callable[..., list[Step]]) -> Schedule:
+        return Schedule(steps, needs_state, byte_options)
+
+    return make
+
+
+def whole(name: str, value: object, at_least: int) -> int:
+    """Return the value of a counting option, or raise `InvalidOption`."""
+    if isinstance(value, np.integer):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise InvalidOption(f"{name} is {value!r}; it must be a whole number of at least {at_least}")
+    return value
+
+
+def size(name: str, value: object) -> Bytes:
+    """Return the value of an option in bytes, or raise `InvalidOption`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InvalidOption(f"{name} is {value!r}; it must be a number of bytes above 0")
+    return value
+
+
+def _with_gaps(steps: list[Step], gap: int) -> Iterator[Step]:
+    for i, step in enumerate(steps):
+        if i:
+            yield from ([] for _ in range(gap))
+        yield step
