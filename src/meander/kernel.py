@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 def kernel(function: Callable[Args, Result]) -> Callable[Args, Result]:
     """Compile a function of arrays and numbers when it is first called."""
     try:
-        compiled = numba.njit(cache=True)(function)
+        compiled: object = numba.njit(cache=True)(function)
     except RuntimeError:
         # Nowhere to write: neither the package's folder nor the user's cache. It costs a compilation per process.
         compiled = numba.njit(function)

@@ -6,12 +6,19 @@ here decides.
 
 from __future__ import annotations
 
-from meander.measure.imbalance import computing_load, imbalance, memory_load, resource, spread, sum_by_worker
+from meander.measure.imbalance import (
+    computing_load,
+    load_imbalance,
+    memory_load,
+    resource,
+    spread,
+    sum_by_worker,
+)
 from meander.measure.sojourn import mean_sojourn_s, service_per_s
 
 __all__ = [
     "computing_load",
-    "imbalance",
+    "load_imbalance",
     "mean_sojourn_s",
     "memory_load",
     "resource",

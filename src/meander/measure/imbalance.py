@@ -41,7 +41,9 @@ def sum_by_worker(values: ArrayLike, owner: Sequence[int], workers: Sequence[int
     """
     place = {worker: i for i, worker in enumerate(workers)}
     slots = np.array([place[worker] for worker in owner], dtype=np.intp)
-    return np.bincount(slots, weights=np.asarray(values, dtype=np.float64), minlength=len(workers))
+    sums = np.zeros(len(workers))
+    np.add.at(sums, slots, np.asarray(values, dtype=np.float64))
+    return sums
 
 
 def spread(loads: ArrayLike, capacities: ArrayLike | None = None) -> tuple[float, float]:
@@ -64,14 +66,14 @@ def spread(loads: ArrayLike, capacities: ArrayLike | None = None) -> tuple[float
     return float((utilisation.max() - mean) / mean), float((mean - utilisation.min()) / mean)
 
 
-def imbalance(loads: ArrayLike, capacities: ArrayLike | None = None) -> float:
+def load_imbalance(loads: ArrayLike, capacities: ArrayLike | None = None) -> float:
     """Return the load imbalance degree LI: the larger of the two distances that `spread` gives (eq. 13).
 
     0 is perfect balance. Among n equal workers LI is at most n - 1: one has everything.
 
-    >>> imbalance([3.0, 1.0])
+    >>> load_imbalance([3.0, 1.0])
     0.5
-    >>> imbalance([3.0, 1.0], capacities=[3.0, 1.0])
+    >>> load_imbalance([3.0, 1.0], capacities=[3.0, 1.0])
     0.0
     """
     return max(spread(loads, capacities))

@@ -1,4 +1,4 @@
-"""How long a row stays at a worker, waiting and being served, if the worker is an M/M/1 queue: Ls-Stream IV-A."""
+"""How long a row stays at a worker that is an M/M/1 queue, waiting and being served: Ls-Stream IV-A."""
 
 from __future__ import annotations
 

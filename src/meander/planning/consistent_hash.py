@@ -12,19 +12,19 @@ def consistent_hash(problem: Problem, *, virtual_nodes: int = ring.VIRTUAL_NODES
     """Send each bin to the next worker on a seeded hash ring (Karger's consistent hashing).
 
     Args:
-        problem: the question. Only the number of bins, the workers, their capacities and the pinned bins matter.
-        virtual_nodes: points on the ring of a worker of capacity 1.0; others have them in proportion, at least one.
+        problem: the question. Only the number of bins, the workers, their capacities and pinned bins matter.
+        virtual_nodes: points on the ring of a worker of capacity 1.0; others have theirs in proportion.
         seed: which ring. Chance decides balance and cost, so compare means over many seeds.
 
     Raises:
-        InvalidOption: `virtual_nodes` or `seed` is out of range.
+        InvalidOption: `virtual_nodes` or `seed` is out of range, or the ring would have too many points.
 
-    Every worker gets about the same number of bins, and about the fewest bins move when workers come or go: those
-    that the new ones take and those that the leaving ones held. Load and state are not looked at.
+    Every worker gets about the same number of bins, and about the fewest bins move when workers come or go:
+    those that the new ones take and those that the leaving ones held. Load and state are not looked at.
 
-    The answer does not depend on the present owners. It is a fair baseline only where they came from the same ring,
-    with the same seed and `virtual_nodes`: `ring.assign` gives that start. From any other map nearly all bins move.
-    Pinned bins stay, whatever the ring says.
+    The answer does not depend on the present owners. It is a fair baseline only where they came from the same
+    ring, with the same seed and `virtual_nodes`: `ring.assign` gives that start. From any other map nearly
+    all bins move. Pinned bins stay, whatever the ring says.
     """
     workers = list(problem.default_targets)
     owner = ring.assign(

@@ -13,8 +13,9 @@ from meander.types import WorkerId
 def even(problem: Problem) -> Target:
     """Give each worker the same number of consecutive bins, by ascending id (Storm's default).
 
-    Load and state are not looked at, so neither the load cap nor a low cost is promised. Counts differ by at most
-    one; lower ids get the larger ones. With capacities the counts are proportional to them, by largest remainder.
+    Load and state are not looked at, so neither the load cap nor a low cost is promised. Counts differ by at
+    most one, and lower ids get the larger ones. With capacities the counts are in proportion to them, by
+    largest remainder.
 
     Pinned bins stay where they are, also inside another worker's interval; only without them is every answer
     contiguous. Where fewer workers are wanted, `Problem.default_targets` says who stays.

@@ -48,7 +48,7 @@ def target_of(problem: Problem, pieces: Sequence[Piece]) -> Target:
 def round_up(tau: float) -> float:
     """The next number with four digits behind the point or, below 0.01, four significant ones."""
     digits = 4 if tau >= 0.01 or tau <= 0 else 4 - math.floor(math.log10(tau)) - 1
-    return math.ceil(tau * 10**digits * (1 - 1e-12)) / 10**digits
+    return math.ceil(tau * 10.0**digits * (1 - 1e-12)) / 10.0**digits
 
 
 def smallest_cap(load: NDArray[np.float64], intervals: int) -> float:
@@ -79,7 +79,9 @@ def infeasible(problem: Problem, cap: float, smallest_tau: float | None, why: st
     if why:
         reason = why
     elif problem.load[heaviest] > cap * (1 + ROUNDING):
-        reason = f"bin {heaviest} alone has load {problem.load[heaviest]:g}, above the cap of {cap:g} per worker"
+        reason = (
+            f"bin {heaviest} alone has load {problem.load[heaviest]:g}, above the cap of {cap:g} per worker"
+        )
     else:
         reason = (
             f"no contiguous assignment of {problem.bins} bins to {problem.wanted} workers "
@@ -88,4 +90,6 @@ def infeasible(problem: Problem, cap: float, smallest_tau: float | None, why: st
     if smallest_tau is None:
         return Infeasible(f"{reason}; no tau helps", None)
     smallest_tau = round_up(smallest_tau)
-    return Infeasible(f"{reason} at tau {problem.tau:g}; the smallest tau that would do is {smallest_tau:g}", smallest_tau)
+    return Infeasible(
+        f"{reason} at tau {problem.tau:g}; the smallest tau that would do is {smallest_tau:g}", smallest_tau
+    )

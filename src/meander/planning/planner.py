@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Concatenate, Generic, NamedTuple, ParamSpec
 
 from meander.errors import InvalidOption
-from meander.planning.plan import Plan
+from meander.planning.plans import Plan
 from meander.planning.problem import Problem
 from meander.types import WorkerId
 
@@ -36,10 +36,14 @@ class Planner(Generic[Options]):
     """
 
     def __init__(
-        self, target: Callable[Concatenate[Problem, Options], Target], keeps_cap: bool, contiguous: bool
+        self,
+        target: Callable[Concatenate[Problem, Options], Target],
+        keeps_cap: bool,
+        contiguous: bool,
+        name: str | None = None,
     ) -> None:
         self.target = target
-        self.name = target.__name__
+        self.name = name or target.__name__
         self.summary = (target.__doc__ or "").partition("\n")[0].rstrip(".")
         self.keeps_cap = keeps_cap
         self.contiguous = contiguous
@@ -72,11 +76,11 @@ class Planner(Generic[Options]):
 
 
 def planner(
-    *, keeps_cap: bool, contiguous: bool = False
+    *, keeps_cap: bool, contiguous: bool = False, name: str | None = None
 ) -> Callable[[Callable[Concatenate[Problem, Options], Target]], Planner[Options]]:
     """Make a planner of a function that decides a target; its name and docstring become the planner's."""
 
     def make(target: Callable[Concatenate[Problem, Options], Target]) -> Planner[Options]:
-        return Planner(target, keeps_cap, contiguous)
+        return Planner(target, keeps_cap, contiguous, name)
 
     return make

@@ -120,14 +120,12 @@ class Problem:
         holders = {self.owner[j] for j in self.pinned}
         if len(holders) > self.wanted:
             raise InvalidProblem(
-                f"{len(holders)} workers hold pinned bins but only {self.wanted} may stay; unpin bins or keep more workers"
+                f"{len(holders)} workers hold pinned bins but only {self.wanted} may stay; "
+                "unpin bins or keep more workers"
             )
 
     def _capacities(self, given: Mapping[int, float] | Sequence[float]) -> dict[WorkerId, float]:
-        if isinstance(given, Mapping):
-            pairs = list(given.items())
-        else:
-            pairs = list(enumerate(_listed("capacities", given)))
+        pairs = given.items() if isinstance(given, Mapping) else enumerate(_listed("capacities", given))
         known = {*self.current, *self.survivors, *self.newcomers}
         if not isinstance(self.workers, int):
             known |= set(self.workers)
@@ -328,7 +326,9 @@ def _wanted(workers: object) -> int | tuple[WorkerId, ...]:
             raise InvalidProblem(f"workers is {workers}; it must be from 1 to {LARGEST_WORKER_COUNT}")
         return workers
     if isinstance(workers, str | bytes | Mapping | float | bool) or not isinstance(workers, Iterable):
-        raise InvalidProblem(f"workers must be how many workers are wanted or a list of their ids, not {_kind(workers)}")
+        raise InvalidProblem(
+            f"workers must be how many workers are wanted or a list of their ids, not {_kind(workers)}"
+        )
     wanted = _ids("workers", workers)
     if not wanted:
         raise InvalidProblem("workers is an empty list; at least one worker is needed")

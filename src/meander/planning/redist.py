@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,46 +20,47 @@ def redist(
     virtual_nodes: int = ring.VIRTUAL_NODES,
     seed: int = 0,
     heavy: float = 1.0,
-    weight: float = 1.0,
+    weight: float = 0.25,
 ) -> Target:
     """Leave light bins to a hash ring and place heavy ones anew, overload against bytes (Gedik's redist).
 
     Args:
         problem: the question.
-        virtual_nodes: points on the ring of a worker of capacity 1.0; others have them in proportion to theirs.
+        virtual_nodes: points on the ring of a worker of capacity 1.0; others have theirs in proportion.
         seed: which ring.
-        heavy: a bin is heavy from this multiple of the mean load of a bin on. 0 makes all bins heavy: a greedy
-            rebalancer that prefers to stay. A large number makes none heavy: `consistent_hash`.
-        weight: what moving counts against overload. At 1, moving 1 % of the mean worker's state is as bad as a
-            load that exceeds the cap by 1 % of the worker's fair share. At 0 only overload counts.
+        heavy: a bin is heavy from this multiple of the mean load of a bin on. 0 makes all bins heavy: a
+            greedy rebalancer that prefers to stay. A large number makes none heavy: `consistent_hash`.
+        weight: what moving counts against overload. At 1, moving 1 % of the mean worker's state is as bad as
+            1 % of a worker's fair share of the load above its cap. At 0 only overload counts. The default is
+            low, because plans are compared under the same cap.
 
     Raises:
         InvalidOption: an option is out of range, or the ring would have too many points.
 
-    Light bins go where the ring says, also those that were heavy once and sit elsewhere. Pinned bins stay. Then
-    all heavy bins are taken out and put back one by one, the heaviest first, the lower bin first among equals.
-    Each goes where the sum of two penalties is smallest: the load its worker would then have above the cap, as a
-    part of that worker's fair share; and, unless it stays, `weight` times the bytes of the bin, as a part of the
-    mean worker's state. Staying wins a tie; among the workers to move to, the one with the least load for its
-    capacity wins, then the lower id. What was placed is not touched again, so the cap may be broken.
+    Light bins go where the ring says, also those that were heavy once and sit elsewhere. Pinned bins stay.
+    Then all heavy bins are taken out and put back one by one, the heaviest first, the lower bin first among
+    equals. A bin that moves goes to the worker that then has the least load for its capacity, the lower id
+    among equals. Whether it moves depends on two penalties: what it adds to the load of its worker above the
+    cap, as a part of that worker's fair share; and, for moving only, `weight` times its bytes, as a part of
+    the mean worker's state. It stays unless moving is better. What was placed is not touched again, so the
+    cap may be broken.
 
     Where we differ from Gedik ("Partitioning functions for stateful data parallelism in stream processing",
     VLDB Journal 2014), and why the baseline stays a fair one:
 
-    - His items are keys, and heavy are those that a sketch of the stream holds. Ours are bins, whose loads are
-      all known, so a threshold does.
-    - His redist takes in each round the item and the place with the best utility per load of the item, which is
-      quadratic in the heavy items. The division puts heavy items first nearly always; we fix that order.
-    - He judges how uneven the heavy items lie so far, in memory, computing and network, and takes the rest as
-      even. We judge the one load that all planners balance, with the ring's part of it, and only above the cap,
-      so that a larger tau saves bytes here as it does for the others.
+    - His items are keys, and heavy are those that a sketch of the stream holds. Ours are bins, whose loads
+      are all known, so a threshold does.
+    - His redist takes in each round the item and the place with the best utility per load of the item, which
+      is quadratic in the heavy items. That division favours heavy items; we go by load alone, as his scan.
+    - He judges how uneven the heavy items lie so far, in memory, computing and network, and takes the rest
+      as even. We judge the one load that all planners balance, with the ring's part of it, and only above the
+      cap, so that a larger tau saves bytes here as it does for the others.
     - He derives the size of a state from the item's frequency. We take the bytes by which plans are compared.
 
     As with `consistent_hash`, light bins stay only where the present map came from the same ring: start from
     `ring.assign` or from an answer of this planner, with the same seed and `virtual_nodes`.
     """
-    _check_number("heavy", heavy)
-    _check_number("weight", weight)
+    heavy, weight = _number("heavy", heavy), _number("weight", weight)
     workers = list(problem.default_targets)
     owner = ring.assign(
         problem.bins, workers, capacities=problem.capacities, virtual_nodes=virtual_nodes, seed=seed
@@ -80,21 +81,20 @@ def redist(
     )
     by_load = np.argsort(-load, kind="stable")
     for heavy_bin in by_load[is_heavy[by_load]].tolist():
-        after = (placed + load[heavy_bin]) / fair
-        best = int(np.argmin(after))
-        home = column.get(problem.owner[heavy_bin])
+        before, after = placed / fair, (placed + load[heavy_bin]) / fair
+        place, home = int(np.argmin(after)), column.get(problem.owner[heavy_bin])
         if home is not None:
-            leave = _overload(after[best], problem.tau) + weight * price[heavy_bin]
-            if _overload(after[home], problem.tau) <= leave + ROUNDING:
-                best = home
-        owner[heavy_bin] = workers[best]
-        placed[best] += load[heavy_bin]
+            staying, moving = (_added_overload(before[i], after[i], problem.tau) for i in (home, place))
+            if staying <= moving + weight * price[heavy_bin] + ROUNDING:
+                place = home
+        owner[heavy_bin] = workers[place]
+        placed[place] += load[heavy_bin]
     return Target(owner, workers)
 
 
-def _overload(load: float, tau: float) -> float:
-    """Return how much of a load is above the cap, both in fair shares."""
-    return max(0.0, float(load) - (1 + tau))
+def _added_overload(before: float, after: float, tau: float) -> float:
+    """Return how much of what was added lies above the cap, all in fair shares."""
+    return max(0.0, float(after) - max(1 + tau, float(before)))
 
 
 def _parts(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -106,8 +106,11 @@ def _parts(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(scaled / scaled.sum(), dtype=np.float64)
 
 
-def _check_number(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+def _number(name: str, value: object) -> float:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidOption(f"{name} is {value!r}; it must be a number of at least 0, such as 1.0")
-    if not (math.isfinite(value) and value >= 0):
+    if not 0 <= value <= sys.float_info.max:
         raise InvalidOption(f"{name} is {value}; it must be finite and at least 0, such as 1.0")
+    return float(value)

@@ -1,7 +1,7 @@
 """A seeded hash ring: which worker each bin falls to when only ids are hashed, never loads or bytes.
 
-`consistent_hash` is this ring and nothing else; `redist` uses it for its light bins. Experiments that compare them
-start from `assign`, because a ring moves few bins only where it also made the present map.
+`consistent_hash` is this ring and nothing else; `redist` uses it for its light bins. Experiments that compare
+them start from `assign`, because a ring moves few bins only where it also made the present map.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from meander.errors import InvalidOption
 from meander.types import WorkerId
 
 VIRTUAL_NODES = 128
-"""Points of a worker of capacity 1.0. A worker's part of the ring then differs from the fair one by about 9 %."""
+"""Points of a worker of capacity 1.0; its part of the ring then differs from the fair one by about 9 %."""
 
 MOST_POINTS = 2**22
 LARGEST_SEED = 2**64 - 1
 
+# Without its kind in the hash, bin 3 would fall on a point of worker 3.
 _BIN, _WORKER = 1, 2
-# Without the kind in the hash, bins would tend to fall on workers of the same number.
 
 
 def assign(
@@ -48,8 +48,8 @@ def assign(
     Raises:
         InvalidOption: an argument is out of range, or the ring would have too many points.
 
-    The points of a worker depend on its id, its capacity and the seed alone. So a worker that is added only takes
-    bins, and one that is removed leaves the bins of all others where they are.
+    The points of a worker depend on its id, its capacity and the seed alone. So a worker that is added only
+    takes bins, and one that is removed leaves the bins of all others where they are.
 
     >>> assign(8, [0, 1, 2]) == assign(8, [2, 1, 0])
     True
@@ -64,14 +64,12 @@ def _points(
     workers: Sequence[WorkerId], capacities: Mapping[WorkerId, float], virtual_nodes: int, seed: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Return all points of the ring, ascending, and the worker of each."""
-    check_options(virtual_nodes, seed)
+    _check_options(virtual_nodes, seed)
     counts = _counts(workers, capacities, virtual_nodes)
     owners = np.repeat(np.array(workers, dtype=np.int64), counts)
     nth = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])
     points = _hash(seed, _WORKER, owners.astype(np.uint64), nth)
-    order = np.argsort(
-        points, kind="stable"
-    )  # of two equal points the one of the lower worker id comes first
+    order = np.argsort(points, kind="stable")  # the lower worker id first, should two points be equal
     return points[order], owners[order]
 
 
@@ -88,8 +86,8 @@ def _counts(
     counts = [max(1, round(min(virtual_nodes * speed, MOST_POINTS + 1))) for speed in speeds]
     if sum(counts) > MOST_POINTS:
         raise InvalidOption(
-            f"virtual_nodes={virtual_nodes} makes more than {MOST_POINTS} points for {len(workers)} workers of "
-            f"capacities up to {max(speeds):g}; lower virtual_nodes or scale the capacities to about 1"
+            f"virtual_nodes={virtual_nodes} makes more than {MOST_POINTS} points for {len(workers)} workers "
+            f"of capacities up to {max(speeds):g}; lower virtual_nodes or scale the capacities to about 1"
         )
     return counts
 
@@ -97,8 +95,8 @@ def _counts(
 def _hash(*parts: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return 64 bits for each row of the parts, the same in every process and on every machine.
 
-    The parts are folded in one after the other, each through the finalizer of SplitMix64 (Steele, Lea and Flood,
-    2014): add an odd constant, then three rounds of shift, xor and multiply.
+    The parts are folded in one after the other, each through the finalizer of SplitMix64 (Steele, Lea and
+    Flood 2014): add an odd constant, then shift, xor and multiply.
     """
     bits = np.zeros(1, dtype=np.uint64)  # an array, since NumPy warns of the overflow of scalars
     for part in parts:
@@ -109,7 +107,7 @@ def _hash(*parts: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
     return bits
 
 
-def check_options(virtual_nodes: object, seed: object) -> None:
+def _check_options(virtual_nodes: object, seed: object) -> None:
     """Raise `InvalidOption` unless both are whole numbers in their ranges."""
     for name, value, least, most in (
         ("virtual_nodes", virtual_nodes, 1, MOST_POINTS),

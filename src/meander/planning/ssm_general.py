@@ -28,13 +28,15 @@ from meander.planning.intervals import Piece, infeasible, prefix_sums
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import WorkerId, runs
 
-MOST_CELLS = 8_000_000
-"""Cells of one table, at 32 bytes each."""
+MOST_CELLS = 20_000_000
+"""Cells of one table, at 18 bytes each."""
+
+MOST_SLOTS = 12
+"""Owners remembered at one boundary; each doubles the table."""
 
 MOST_WORK = 4_000_000_000
-"""Estimated updates of one table: some ten seconds."""
+"""Cells times window, over all tables of a search: about half a minute."""
 
-MOST_TABLES = 2_000
 PATIENCE = 12
 """Tables without a better upper bound before the memory grows."""
 
@@ -57,7 +59,9 @@ def solve(problem: Problem) -> list[Piece]:
         gain, pieces = search.run(best_gain)
         if pieces is not None and gain > best_gain:
             idle = Counter(classes) - Counter(piece.capacity for piece in pieces)
-            empty = [Piece(problem.bins, problem.bins, None, capacity) for capacity in sorted(idle.elements())]
+            empty = [
+                Piece(problem.bins, problem.bins, None, capacity) for capacity in sorted(idle.elements())
+            ]
             best, best_gain = [*pieces, *empty], gain
     if best is None:
         raise infeasible(problem, _largest_cap(problem), *_smallest_tau(problem))
@@ -100,6 +104,7 @@ class _Search:
     stride: NDArray[np.int64]
     spent: NDArray[np.int64]
     rest: NDArray[np.int64]
+    work: int = 0
 
     @classmethod
     def of(cls, problem: Problem, classes: dict[float, int]) -> _Search:
@@ -110,10 +115,7 @@ class _Search:
         cap = np.array([per_unit * c * (1 + ROUNDING) for c in speeds])
         size = math.prod((count + 1).tolist())
         if (problem.bins + 1) * size > MOST_CELLS:
-            raise TooLarge(
-                f"{len(speeds)} different capacities among {problem.wanted} workers and {problem.bins} bins are too "
-                "many for an exact contiguous answer; round the capacities to fewer values, or use planner 'free'"
-            )
+            raise _too_many_capacities(problem, len(speeds))
         stride = np.cumprod([1, *(count[:-1] + 1).tolist()])
         spent = np.array([sum(digits) for digits in itertools.product(*(range(k + 1) for k in count[::-1]))])
         kept = set(problem.survivors) & set(problem.owner)
@@ -151,7 +153,6 @@ class _Search:
         price = np.zeros(len(self.owners))
         lower, best = already, None
         enough = self._enough()
-        tables = 0
         while True:
             upper, stale, scale = math.inf, 0, 1.0
             # Without prices first: an answer that uses nobody twice is then optimal as it stands.
@@ -159,7 +160,6 @@ class _Search:
             while stale < PATIENCE:
                 price = trials.pop(0) if trials else price
                 bound, relaxed = self.table(memory, price)
-                tables += 1
                 bound += float(price.sum())
                 gain, pieces = self._true_answer(relaxed)
                 if gain > lower:
@@ -173,8 +173,6 @@ class _Search:
                     upper, stale = bound, 0
                 else:
                     stale, scale = stale + 1, scale * 0.8
-                if tables > MOST_TABLES:
-                    raise self._too_large()
                 if not trials:
                     slope = uses - 1
                     step = scale * (bound - lower) / max(1, int((slope * slope).sum()))
@@ -189,8 +187,9 @@ class _Search:
 
         held, slot = memory.slots()
         cells = (self.problem.bins + 1) * self.spent.size * 2 ** held.shape[1]
-        window = int(np.searchsorted(self.load, self.load[0] + self.cap.max(), side="right"))
-        if cells > MOST_CELLS or cells * window * 4 > MOST_WORK:
+        window = 1 + int((np.arange(self.load.size) - self._left_ends()).mean())
+        self.work += cells * window
+        if held.shape[1] > MOST_SLOTS or cells > MOST_CELLS or self.work > MOST_WORK:
             raise self._too_large()
         best, lefts, keepers, masks = ssm_general_kernel.fill(
             self.load,
@@ -227,11 +226,15 @@ class _Search:
             inside = slice(piece.start, piece.stop)
             whose = self.owner[inside]
             gain[:, p] = np.bincount(whose[whose >= 0], state[inside][whose >= 0], minlength=len(self.owners))
-            gain[:, p] += forced * np.bincount(self.owner[inside][self.pinned[inside]], minlength=len(self.owners))
+            gain[:, p] += forced * np.bincount(
+                self.owner[inside][self.pinned[inside]], minlength=len(self.owners)
+            )
             gain[[self.problem.capacity(w) != piece.capacity for w in self.owners], p] = 0.0
         rows, columns = linear_sum_assignment(gain, maximize=True)
         keeper = {int(p): self.owners[w] for w, p in zip(rows, columns, strict=True) if gain[w, p] > 0}
-        total = math.fsum(gain[w, p] for w, p in zip(rows, columns, strict=True)) - forced * int(self.pinned.sum())
+        total = math.fsum(gain[w, p] for w, p in zip(rows, columns, strict=True)) - forced * int(
+            self.pinned.sum()
+        )
         return total, [piece._replace(keeper=keeper.get(p)) for p, piece in enumerate(relaxed)]
 
     def _uses(self, pieces: list[Piece]) -> NDArray[np.int64]:
@@ -245,7 +248,13 @@ class _Search:
             return max(0.999 * math.gcd(*map(int, state)), ROUNDING * sum(state))
         return ROUNDING * math.fsum(state)
 
+    def _left_ends(self) -> NDArray[np.int64]:
+        """For each boundary, how far left an interval that ends there may begin."""
+        return np.asarray(np.searchsorted(self.load, self.load - self.cap.max(), side="left"))
+
     def _too_large(self) -> TooLarge:
+        if self.problem.is_contiguous:
+            return _too_many_capacities(self.problem, len(self.speeds))
         return TooLarge(
             f"the present map scatters {len(self.owners)} owners over {self.problem.bins} bins too much for an exact "
             "contiguous answer in reasonable time; use planner 'free', which moves fewer bytes anyway"
@@ -304,6 +313,13 @@ class _Memory:
         return held, slot
 
 
+def _too_many_capacities(problem: Problem, different: int) -> TooLarge:
+    return TooLarge(
+        f"{different} different capacities among {problem.wanted} workers and {problem.bins} bins are too many for an "
+        "exact contiguous answer in reasonable time; round the capacities to fewer values, or use planner 'free'"
+    )
+
+
 def _least_workers(load: NDArray[np.float64], cap: float) -> NDArray[np.int64]:
     """For each x, how many intervals of at most `cap` bins x.. need; more than there are bins where none suffice."""
     bins = load.size - 1
@@ -350,4 +366,6 @@ def _pins_in_the_way(problem: Problem) -> str:
                 f"{problem.owner[before]}, so no assignment by intervals exists"
             )
         seen[w] = j
-    return f"the pinned bins leave no assignment of {problem.bins} bins by intervals to {problem.wanted} workers"
+    return (
+        f"the pinned bins leave no assignment of {problem.bins} bins by intervals to {problem.wanted} workers"
+    )

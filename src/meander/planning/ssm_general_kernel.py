@@ -36,7 +36,7 @@ def fill(
     memory: Ints,
     slot: Ints,
     price: Floats,
-) -> tuple[Floats, Ints, Ints, Ints]:
+) -> tuple[Floats, NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
     """Fill the table from left to right; also returns, for each cell, the left end, keeper and mask it came from.
 
     Args:
@@ -62,17 +62,19 @@ def fill(
     workers = count.sum()
     widest = cap.max()
     best = np.full((m + 1, size, masks), NEVER)
-    from_left = np.full((m + 1, size, masks), NOBODY)
-    from_keeper = np.full((m + 1, size, masks), NOBODY)
-    from_mask = np.zeros((m + 1, size, masks), dtype=np.int64)
+    from_left = np.full((m + 1, size, masks), NOBODY, dtype=np.int32)
+    from_keeper = np.full((m + 1, size, masks), NOBODY, dtype=np.int32)
+    from_mask = np.zeros((m + 1, size, masks), dtype=np.int16)
     best[0, 0, 0] = 0.0
     gain = np.zeros(class_of.size)
     seen = np.zeros(class_of.size, dtype=np.int64)
     for l in range(m):
-        if best[l].max() == NEVER:
-            continue
+        lowest, highest = size, -1
+        for v in range(size):
+            if best[l, v].max() > NEVER:
+                lowest, highest = min(lowest, v), v
         found, pin_owner, pins_in = 0, NOBODY, 0
-        for r in range(l + 1, m + 1):
+        for r in range(l + 1, m + 1 if highest >= 0 else 0):
             weight = load[r] - load[l]
             if weight > widest:
                 break
@@ -107,7 +109,9 @@ def fill(
                     here, there = 0, 0
                 else:
                     who = seen[choice - count.size]
-                    if pins[who] != (pins_in if pin_owner == who else 0) or (pin_owner != NOBODY and pin_owner != who):
+                    if pins[who] != (pins_in if pin_owner == who else 0) or (
+                        pin_owner != NOBODY and pin_owner != who
+                    ):
                         continue
                     c, value = class_of[who], gain[who] - price[who]
                     bit = 1 << slot[who]
@@ -115,7 +119,7 @@ def fill(
                     there = bit if memory[r, slot[who]] == who else 0
                 if weight > cap[c]:
                     continue
-                for v in range(size - stride[c]):
+                for v in range(lowest, min(highest + 1, size - stride[c])):
                     if (v // stride[c]) % (count[c] + 1) == count[c] or workers - spent[v] - 1 < rest[r]:
                         continue
                     to = v + stride[c]

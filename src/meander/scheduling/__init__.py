@@ -1,0 +1,80 @@
+"""Schedules: in which steps a migration goes.
+
+A planner says which bins change their owner. A schedule says which of these moves go together: many in a step
+is soon over but pauses more of the stream, one at a time takes long but is hardly felt. Every schedule
+reaches exactly the goal; they differ in how many steps they take and in how much meets at one worker.
+
+    >>> from meander.scheduling import schedule
+    >>> now, goal = [0, 0, 1, 1], [0, 2, 2, 0]
+    >>> for step in schedule(now, goal, "matching"):
+    ...     print([f"bin {move.bin}: {move.source} -> {move.target}" for move in step])
+    ['bin 1: 0 -> 2', 'bin 3: 1 -> 0']
+    ['bin 2: 1 -> 2']
+
+One file each: `all_at_once`, `fluid`, `batched`, `matching`, and `phases`, which cuts bins into chunks of
+bytes. All take `max_in` and `gap`. `check_schedule` follows anyone's steps and says what is wrong with them.
+Nothing here knows about planners, Spark or time: owner maps in, lists of moves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meander.errors import InvalidOption
+from meander.scheduling.all_at_once import all_at_once
+from meander.scheduling.batched import batched
+from meander.scheduling.check import check_schedule
+from meander.scheduling.fluid import fluid
+from meander.scheduling.matching import matching
+from meander.scheduling.phases import bound, duration, phases
+from meander.scheduling.schedule import Schedule, Step
+from meander.types import Assignment, Bytes
+
+__all__ = [
+    "Schedule",
+    "Step",
+    "all_at_once",
+    "batched",
+    "bound",
+    "check_schedule",
+    "duration",
+    "fluid",
+    "matching",
+    "phases",
+    "schedule",
+    "schedules",
+]
+
+_SCHEDULES = {each.name: each for each in (all_at_once, fluid, batched, matching, phases)}
+
+
+def schedules() -> dict[str, Schedule]:
+    """Return all schedules by name."""
+    return dict(_SCHEDULES)
+
+
+def schedule(
+    owner_now: Sequence[int] | Assignment,
+    owner_goal: Sequence[int] | Assignment,
+    name: str = "batched",
+    state: Sequence[Bytes] | None = None,
+    **options: Any,
+) -> list[Step]:
+    """Return the steps from one owner map to another, each a list of moves that take effect at one batch.
+
+    Args:
+        owner_now: the worker that owns each bin now.
+        owner_goal: the worker that shall own it; a plan's `before` and `owner` are such maps.
+        name: which schedule; `schedules()` lists them.
+        state: bytes of each bin; where they are not known, every move says 0.
+        options: `max_in` (the most bins a worker may receive in one step), `gap` (batches without a move
+            between two steps, as empty lists), and what the schedule takes besides, such as `max_bins` of
+            `batched`.
+
+    Raises:
+        InvalidOption: the message names the option, the bin or the value that is wrong.
+    """
+    if not isinstance(name, str) or name not in _SCHEDULES:
+        raise InvalidOption(f"there is no schedule {name!r}; the schedules: {', '.join(_SCHEDULES)}")
+    return _SCHEDULES[name](owner_now, owner_goal, state, **options)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from meander.scheduling.schedule import Step, schedules_moves
+from meander.scheduling.schedule import Step, as_schedule
 from meander.types import Move, WorkerId
 
 
-@schedules_moves()
+@as_schedule()
 def all_at_once(moves: list[Move], max_in: int | None) -> list[Step]:
     """Every bin in one step.
 

@@ -7,13 +7,13 @@ from collections import Counter
 from fractions import Fraction
 
 from meander.scheduling.colouring import Edge, colour_evenly, grouped, numbered
-from meander.scheduling.schedule import Step, schedules_moves, size, whole
+from meander.scheduling.schedule import Step, as_schedule, size, whole
 from meander.types import Bytes, Move, WorkerId
 
 DEFAULT_MAX_BINS = 16
 
 
-@schedules_moves(byte_options=["max_bytes"])
+@as_schedule(byte_options=["max_bytes"])
 def batched(
     moves: list[Move], max_in: int | None, max_bins: int | None = None, max_bytes: Bytes | None = None
 ) -> list[Step]:
@@ -25,9 +25,9 @@ def batched(
         max_bins: the most bins in one step; 16 if neither this nor `max_bytes` is given.
         max_bytes: the most bytes in one step; a bin that is larger travels alone.
 
-    Without `max_bytes` the steps are as few as `max_bins` and `max_in` allow, hold equally many bins up to one, and
-    each of them has an even share (rounded up) of what every worker sends, and of what it receives. With `max_bytes`
-    these steps are laid end to end and cut where the next bin would be too much.
+    Without `max_bytes` the steps are as few as `max_bins` and `max_in` allow, hold equally many bins up to
+    one, and each of them has an even share (rounded up) of what every worker sends, and of what it receives.
+    With `max_bytes` these steps are laid end to end and cut where the next bin would be too much.
     """
     if max_bins is None and max_bytes is None:
         max_bins = DEFAULT_MAX_BINS
@@ -42,7 +42,7 @@ def batched(
 
 
 def _fewest(moves: list[Move], max_in: int | None, max_bins: int, max_bytes: Bytes | None) -> int:
-    """The number of steps that no schedule within the limits can beat."""
+    """Return the number of steps that no schedule within the limits can beat."""
     needed = [math.ceil(len(moves) / max_bins)]
     if max_in is not None:
         needed += [math.ceil(n / max_in) for n in Counter(move.target for move in moves).values()]

@@ -1,9 +1,9 @@
 """Edge colouring of bipartite multigraphs: the engine of `matching`, and of `batched`.
 
-An edge joins a vertex on the left (a worker that sends) with one on the right (a worker that receives). A colouring
-is proper if no two edges of one colour share a vertex. By König's theorem as many colours as the highest degree
-suffice; the proof is the algorithm: an edge takes a colour that is free at both ends, and where there is none, a path
-of edges that alternate between two colours is swapped so that one becomes free.
+An edge joins a vertex on the left (a worker that sends) with one on the right (a worker that receives). A
+colouring is proper if no two edges of one colour share a vertex. By König's theorem as many colours as the
+highest degree suffice; the proof is the algorithm: an edge takes a colour that is free at both ends, and
+where there is none, a path of edges that alternate between two colours is swapped so that one becomes free.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def colour(edges: Sequence[Edge], colours: int) -> list[int]:
 def colour_evenly(edges: Sequence[Edge], colours: int) -> list[int]:
     """Return a proper colour for each edge such that no colour has two edges more than another.
 
-    >>> colour([(0, 0), (1, 1), (2, 2), (3, 3)], colours=2), colour_evenly([(0, 0), (1, 1), (2, 2), (3, 3)], colours=2)
+    >>> edges = [(0, 0), (1, 1), (2, 2), (3, 3)]
+    >>> colour(edges, colours=2), colour_evenly(edges, colours=2)
     ([0, 0, 0, 0], [0, 1, 0, 1])
     """
     painted, start = _Colouring(edges, colours), 0
@@ -51,7 +52,7 @@ def grouped(items: Sequence[Item], colours: Sequence[int]) -> list[list[Item]]:
 
 
 def numbered(names: Sequence[Hashable]) -> list[int]:
-    """Number names 0, 1, 2, ... in the order in which they first come up."""
+    """Give equal names equal numbers 0, 1, 2, ..., in the order in which they first come up."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(name, len(numbers)) for name in names]
 
@@ -59,8 +60,8 @@ def numbered(names: Sequence[Hashable]) -> list[int]:
 class _Colouring:
     """Edges with their colours, and for every vertex the edge of each colour.
 
-    `used` holds the colours of a vertex a second time, as the bits of a number: a free colour is then found in a few
-    machine words, however many there are. Index 0 is the left side, 1 the right.
+    `used` holds the colours of a vertex a second time, as the bits of a number: a free colour is then found
+    in a few machine words, however many there are. Index 0 is the left side, 1 the right.
     """
 
     def __init__(self, edges: Sequence[Edge], colours: int) -> None:
@@ -72,7 +73,7 @@ class _Colouring:
         self.used = [[0] * n for n in vertices]
 
     def add(self, edge: int, start: int) -> int:
-        """Colour one more edge, with the first colour from `start` on that is free at both ends if there is one."""
+        """Colour one more edge, with the first colour from `start` on that is free at both ends, if any."""
         left, right = self.edges[edge]
         used = self.used[0][left] | self.used[1][right]
         chosen = start + _lowest_zero(used >> start)
@@ -131,7 +132,7 @@ class _Colouring:
                 poor.pop()
 
     def _giving_path(self, members: set[int], giver: int, taker: int) -> list[int]:
-        """Find a path with one more edge of `giver` than of `taker`: there is one if the giver has more in all."""
+        """Find a path with one more edge of `giver` than of `taker`; if the giver has more, there is one."""
         for edge in sorted(members):
             for side, vertex in enumerate(self.edges[edge]):
                 if taker not in self.at[side][vertex]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from meander.scheduling.schedule import Step, schedules_moves
+from meander.scheduling.schedule import Step, as_schedule
 from meander.types import Move
 
 
-@schedules_moves()
+@as_schedule()
 def fluid(moves: list[Move], max_in: int | None) -> list[Step]:
     """One bin per step.
 

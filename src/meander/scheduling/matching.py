@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 
 from meander.scheduling.colouring import colour, grouped, numbered
-from meander.scheduling.schedule import Step, schedules_moves
+from meander.scheduling.schedule import Step, as_schedule
 from meander.types import Move
 
 
-@schedules_moves()
+@as_schedule()
 def matching(moves: list[Move], max_in: int | None) -> list[Step]:
     """No worker sends or receives two bins in one step, in the fewest steps possible.
 
-    A worker may send one bin and receive another in the same step. The number of steps is the most bins that any
-    worker sends in all, or receives in all: moves are the edges of a bipartite multigraph, steps their colours, and
-    such a graph needs as many colours as its highest degree, no more (König).
+    A worker may send one bin and receive another in the same step. The number of steps is the most bins that
+    any worker sends in all, or receives in all: moves are the edges of a bipartite multigraph, steps their
+    colours, and such a graph needs as many colours as its highest degree, no more (König).
 
     `max_in` changes nothing: nobody ever receives more than one.
     """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,9 @@ from meander.types import Assignment, BinId, Bytes, Move, WorkerId
 
 
 def moves_between(
-    owner_now: Iterable[int] | Assignment, owner_goal: Iterable[int] | Assignment, state: Iterable[Bytes] | None = None
+    owner_now: Iterable[int] | Assignment,
+    owner_goal: Iterable[int] | Assignment,
+    state: Iterable[Bytes] | None = None,
 ) -> list[Move]:
     """List the bins whose owner changes, ascending, with their bytes (0 where no state is given).
 
@@ -22,7 +25,7 @@ def moves_between(
     now, goal = _owners("owner_now", owner_now), _owners("owner_goal", owner_goal)
     if len(now) != len(goal):
         raise InvalidOption(
-            f"owner_now has {len(now)} bins but owner_goal has {len(goal)}; give the owner of every bin in both"
+            f"owner_now has {len(now)} bins but owner_goal has {len(goal)}; give both the owner of every bin"
         )
     sizes = [0] * len(now) if state is None else _sizes(state)
     if len(sizes) != len(now):
@@ -37,24 +40,26 @@ def moves_between(
 
 
 def _owners(name: str, given: object) -> list[WorkerId]:
-    owners = list(given.owner) if isinstance(given, Assignment) else _listed(name, given)
-    for j, worker in enumerate(owners):
+    owners = []
+    for j, worker in enumerate(given.owner if isinstance(given, Assignment) else _listed(name, given)):
         if isinstance(worker, np.integer):
-            owners[j] = worker = int(worker)
+            worker = int(worker)
         if isinstance(worker, bool) or not isinstance(worker, int) or worker < 0:
             raise InvalidOption(
                 f"{name} gives bin {j} to worker {worker!r}; worker ids are whole numbers of at least 0"
             )
+        owners.append(WorkerId(worker))
     return owners
 
 
 def _sizes(given: object) -> list[Bytes]:
-    sizes = _listed("state", given)
-    for j, size in enumerate(sizes):
+    sizes: list[Bytes] = []
+    for j, size in enumerate(_listed("state", given)):
         if isinstance(size, np.generic):
-            sizes[j] = size = size.item()
+            size = size.item()
         if isinstance(size, bool) or not isinstance(size, int | float) or not 0 <= size < math.inf:
             raise InvalidOption(f"state of bin {j} is {size!r}; it must be a number of bytes of at least 0")
+        sizes.append(size)
     try:
         math.fsum(sizes)
     except OverflowError:
@@ -62,7 +67,9 @@ def _sizes(given: object) -> list[Bytes]:
     return sizes
 
 
-def _listed(name: str, values: object) -> list[object]:  # type: ignore[type-arg]
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+def _listed(name: str, values: object) -> list[Any]:
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise InvalidOption(f"{name} must be a list with one entry for each bin, not {type(values).__name__}")
-    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+    return list(values)

@@ -1,7 +1,7 @@
 """What a schedule is: a function from moves to steps, with a name and two options that all of them take.
 
-A schedule decides only which moves go together, and in which order. Reading the owner maps, checking options and
-laying gaps between the steps happens here, once for all.
+A schedule decides only which moves go together, and in which order. Reading the owner maps, checking options
+and laying gaps between the steps happens here, once for all.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Schedule:
                 raise InvalidOption(f"{name} works in bytes; give schedule {self.name} state, the bytes of each bin")
 
 
-def schedules_moves(
+def as_schedule(
     *, needs_state: bool = False, byte_options: Iterable[str] = ()
 ) -> Callable[[Callable[..., list[Step]]], Schedule]:
     """Make a schedule of a function that cuts moves into steps; its name and docstring become the schedule's.

@@ -1,0 +1,42 @@
+"""The command `meander`: JSON in, tables or JSON out. Each command is a few lines around the library.
+
+A user's slip ends with one sentence on standard error and exit code 2, never with a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from meander.cli.commands import app
+from meander.errors import MeanderError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0 done, 2 wrong input, 130 interrupted."""
+    try:
+        result = app(args=arguments, prog_name="meander", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "meander"
+        _complain(f"{error.format_message().rstrip('.')}; see '{command} --help'")
+        return 2
+    except MeanderError as error:
+        _complain(str(error))
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted")
+        return 130
+    except BrokenPipeError:
+        # The reader went away, as `| head` does. Python would complain once more when it closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _complain(sentence: str) -> None:
+    print(f"meander: {sentence}", file=sys.stderr)

@@ -1,0 +1,220 @@
+"""The commands of `meander` and their options. What they do is in the library; how it looks is in `show`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+import meander
+from meander.cli import show
+from meander.cli.demo import run_demo
+from meander.cli.read import json_from, options_from
+from meander.errors import InvalidProblem
+
+app = typer.Typer(
+    name="meander",
+    help="Elastic stateful streams for PySpark: what state to move, and in which steps.",
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Format(StrEnum):
+    """How an answer is printed."""
+
+    json = "json"
+    table = "table"
+
+
+FORMAT = Annotated[
+    Format | None,
+    typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON"),
+]
+OPTION = Annotated[
+    list[str],
+    typer.Option(
+        "--option", "-o", metavar="NAME=VALUE", help="an option of its own; may be given several times"
+    ),
+]
+
+
+def _wants_json(choice: Format | None) -> bool:
+    return choice is Format.json or (choice is None and not sys.stdout.isatty())
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, allow_nan=False))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"meander {meander.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _everywhere(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and stop")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command()
+def plan(
+    file: Annotated[str, typer.Argument(help="the problem as JSON; - is standard input")] = "-",
+    planner: Annotated[
+        str, typer.Option("--planner", "-p", help="who plans; 'meander planners' lists them")
+    ] = "ssm",
+    workers: Annotated[
+        int | None, typer.Option(help="plan for so many workers instead of the problem's")
+    ] = None,
+    tau: Annotated[float | None, typer.Option(help="plan with this tau instead of the problem's")] = None,
+    option: OPTION = [],  # noqa: B006 (Typer copies it)
+    format: FORMAT = None,
+) -> None:
+    """Decide which bins move where, and print the plan.
+
+    A problem is a JSON object such as
+
+    \b
+      {"load": [4, 1, 1], "state": [90, 10, 10], "owner": [0, 0, 0],
+       "workers": 2, "tau": 0.2}
+
+    load: work of each bin. state: bytes of each bin. owner: the worker that has it now. workers: how many are
+    wanted, or a list of ids. tau: no worker may carry more than (1 + tau) times its fair share. Optional:
+    capacities (by worker), must_leave (workers), pinned (bins), idle (workers that own nothing yet).
+
+    Example:
+
+    \b
+      meander plan problem.json --planner free | meander schedule --name matching
+    """
+    problem = meander.Problem.from_dict(json_from(file, "a problem"))
+    if workers is not None:
+        problem = dataclasses.replace(problem, workers=workers)
+    if tau is not None:
+        problem = dataclasses.replace(problem, tau=tau)
+    answer = meander.plan(problem, planner, **options_from(option))
+    if _wants_json(format):
+        _print_json(answer.to_dict())
+    else:
+        show.console().print(show.plan_table(answer))
+
+
+@app.command()
+def schedule(
+    file: Annotated[str, typer.Argument(help="a plan as JSON; - is standard input")] = "-",
+    name: Annotated[
+        str, typer.Option("--name", "-n", help="which schedule; 'meander schedules' lists them")
+    ] = "batched",
+    option: OPTION = [],  # noqa: B006 (Typer copies it)
+    format: FORMAT = None,
+) -> None:
+    """Cut a plan's moves into steps, and print them.
+
+    The input is what 'meander plan --format json' prints, or any object with "before" and "owner", the worker of each
+    bin now and then, and optionally "state", the bytes of each bin. Options of all schedules: max_in (bins a worker
+    may receive per step), gap (batches without a move between two steps); of batched: max_bins, max_bytes.
+
+    Example:
+
+    \b
+      meander plan problem.json | meander schedule --name batched -o max_bins=4 -o gap=1
+    """
+    now, goal, state = _owners_and_state(json_from(file, "a plan"))
+    steps = meander.schedule(now, goal, name, state=state, **options_from(option))
+    if _wants_json(format):
+        _print_json({"schedule": name, "steps": [[move._asdict() for move in step] for step in steps]})
+    else:
+        show.console().print(show.schedule_table(name, steps))
+
+
+def _owners_and_state(data: Any) -> tuple[list[int], list[int], list[float] | None]:
+    if not isinstance(data, dict) or not all(isinstance(data.get(key), list) for key in ("before", "owner")):
+        raise InvalidProblem(
+            'a plan is a JSON object with the lists "before" and "owner"; "meander plan" prints one'
+        )
+    state = data.get("state")
+    if state is None and isinstance(data.get("moves"), list):
+        state = [0] * len(data["before"])
+        for move in data["moves"]:
+            try:
+                state[move["bin"]] = move["bytes"]
+            except (TypeError, KeyError, IndexError):
+                raise InvalidProblem(
+                    f"{move!r} is not a move of this plan; a move has bin and bytes"
+                ) from None
+    return data["before"], data["owner"], state
+
+
+@app.command()
+def planners(format: FORMAT = None) -> None:
+    """List the planners, what they promise and their options."""
+    every = meander.planners().values()
+    if _wants_json(format):
+        _print_json(
+            [
+                {
+                    "name": each.name,
+                    "summary": each.summary,
+                    "keeps_cap": each.keeps_cap,
+                    "contiguous": each.contiguous,
+                    "options": list(each.options),
+                }
+                for each in every
+            ]
+        )
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("planner", "cap kept", "intervals", "what it is", "options"):
+        table.add_column(column)
+    for each in every:
+        table.add_row(
+            each.name,
+            "yes" if each.keeps_cap else "no",
+            "yes" if each.contiguous else "no",
+            each.summary,
+            ", ".join(each.options),
+        )
+    show.console().print(table)
+
+
+@app.command()
+def schedules(format: FORMAT = None) -> None:
+    """List the schedules and their options."""
+    every = meander.schedules().values()
+    if _wants_json(format):
+        _print_json(
+            [{"name": each.name, "summary": each.summary, "options": list(each.options)} for each in every]
+        )
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("schedule", "what it is", "options"):
+        table.add_column(column)
+    for each in every:
+        table.add_row(each.name, each.summary, ", ".join(each.options))
+    show.console().print(table)
+
+
+@app.command()
+def demo(
+    bins: Annotated[int, typer.Option(min=8, max=4096, help="number of bins")] = 64,
+    workers: Annotated[int, typer.Option(min=2, max=64, help="number of workers; one more is added")] = 4,
+    tau: Annotated[float, typer.Option(min=0.0, help="the load cap: (1 + tau) times the fair share")] = 0.2,
+    seed: Annotated[int, typer.Option(help="another seed, other loads")] = 7,
+) -> None:
+    """Show three planners and the schedules on a skewed stream that gets one more worker."""
+    run_demo(show.console(), bins=bins, workers=workers, tau=tau, seed=seed)

@@ -1,0 +1,112 @@
+"""Plans, schedules and loads as tables and bars for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from meander.planning import Plan
+from meander.scheduling import Step
+from meander.types import Bytes, WorkerId, runs
+
+
+def console() -> Console:
+    """A console on standard output; plain text where that is not a terminal."""
+    return Console(highlight=False)
+
+
+def size(count: Bytes) -> str:
+    """Bytes for people: 1536 -> 1.5 KiB."""
+    if count < 1024:
+        return f"{count:g} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        if value < 1024 or unit == "TiB":
+            return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def bar(value: float, limit: float, full: float, width: int = 32) -> Text:
+    """A bar for a load with a mark at its cap; red where the load is above it."""
+    scale = width / full if full > 0 else 0.0
+    filled, mark = round(value * scale), min(width, round(limit * scale))
+    colour = "red" if value > limit * (1 + 1e-9) else "green"
+    text = Text("█" * filled, style=colour)
+    text.append(" " * max(0, mark - filled))
+    if mark >= filled:
+        text.append("┊", style="bold")
+    return text
+
+
+def load_table(loads: Mapping[WorkerId, float], caps: Mapping[WorkerId, float], title: str = "") -> Table:
+    """Each worker's load as a number and a bar against its cap."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("worker", justify="right")
+    table.add_column("load", justify="right")
+    table.add_column("┊ is the cap")
+    full = max([*loads.values(), *caps.values()], default=0.0)
+    for worker, load in loads.items():
+        table.add_row(str(worker), f"{load:.4g}", bar(load, caps[worker], full))
+    return table
+
+
+def bins(owned: Sequence[int]) -> str:
+    """Bin numbers, neighbours joined: 0-3, 7."""
+    if not owned:
+        return "none"
+    steps = [WorkerId(bin_ - place) for place, bin_ in enumerate(owned)]
+    parts = [
+        f"{owned[run.start]}" if run.stop - run.start == 1 else f"{owned[run.start]}-{owned[run.stop - 1]}"
+        for run in runs(steps)
+    ]
+    shown = ", ".join(parts[:8])
+    return shown if len(parts) <= 8 else f"{shown}, and {len(parts) - 8} more runs"
+
+
+def plan_table(plan: Plan) -> Table:
+    """A plan: for each worker its load, what it gets and what it gives."""
+    total = plan.cost + plan.gain
+    share = f", {plan.cost / total:.1%} of the state" if total else ""
+    title = f"{plan.planner}: {len(plan.moves)} moves, {size(plan.cost)}{share}, planned in {plan.elapsed_ms:.3g} ms"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in ("worker", "load", "cap"):
+        table.add_column(name, justify="right")
+    for name in ("┊ is the cap", "bins in", "bins out"):
+        table.add_column(name)
+    everyone = sorted({*plan.workers, *plan.before})
+    full = max([*plan.loads.values(), *plan.caps.values()], default=0.0)
+    for worker in everyone:
+        arriving = bins([move.bin for move in plan.moves if move.target == worker])
+        leaving = bins([move.bin for move in plan.moves if move.source == worker])
+        if worker in plan.loads:
+            load, cap = plan.loads[worker], plan.caps[worker]
+            table.add_row(str(worker), f"{load:.4g}", f"{cap:.4g}", bar(load, cap, full), arriving, leaving)
+        else:
+            table.add_row(str(worker), "-", "-", Text("leaves", style="dim"), arriving, leaving)
+    return table
+
+
+def schedule_table(name: str, steps: Sequence[Step]) -> Table:
+    """A schedule: for each step its moves, bytes and who is busy."""
+    busy = [step for step in steps if step]
+    title = f"{name}: {sum(map(len, steps))} moves in {len(busy)} steps"
+    if len(steps) > len(busy):
+        title += f" over {len(steps)} batches"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in ("batch", "moves", "bytes"):
+        table.add_column(column, justify="right")
+    table.add_column("source -> target: bins")
+    shown = 40
+    for batch, step in enumerate(steps[:shown]):
+        pairs: dict[tuple[int, int], list[int]] = {}
+        for move in step:
+            pairs.setdefault((move.source, move.target), []).append(move.bin)
+        text = "; ".join(f"{source} -> {target}: {bins(moved)}" for (source, target), moved in pairs.items())
+        table.add_row(f"+{batch}", str(len(step)), size(sum(move.bytes for move in step)), text or "(a gap)")
+    if len(steps) > shown:
+        table.add_row("...", "", "", f"and {len(steps) - shown} more batches; --format json has all")
+    return table

@@ -1,0 +1,69 @@
+"""What to move: from a `Problem` to a `Plan`, by one of several planners. Pure functions; Spark may not enter.
+
+Reading order: `problem` (the question), `plans` (the answer), `check` (the answer, recomputed), `planner` (what a
+planner is), then one file per planner:
+
+    ssm                       the optimal contiguous assignment (Ding et al.), and what it is made of:
+                              intervals, ssm_kernel, ssm_general
+    simple_ssm                the paper's slow form of it, an oracle for tests
+    oms                       the cheapest way through a known sequence of migrations
+    free                      any bin to any worker: never dearer than ssm
+    annealing                 Ls-Stream: from the straggler to the least loaded, by migration impact
+    even, consistent_hash,    baselines: what Storm, hash rings and Gedik's partitioning function would do
+    redist
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from meander.errors import InvalidOption
+from meander.planning.annealing import annealing
+from meander.planning.check import check
+from meander.planning.consistent_hash import consistent_hash
+from meander.planning.even import even
+from meander.planning.free import free
+from meander.planning.oms import PlanSequence, first_of_sequence, oms
+from meander.planning.plans import Plan
+from meander.planning.planner import Planner
+from meander.planning.problem import Problem
+from meander.planning.redist import redist
+from meander.planning.simple_ssm import simple_ssm
+from meander.planning.ssm import ssm
+
+__all__ = ["Plan", "PlanSequence", "Planner", "Problem", "check", "oms", "plan", "planners"]
+
+_PLANNERS = MappingProxyType(
+    {each.name: each for each in (ssm, free, annealing, first_of_sequence, simple_ssm, even, consistent_hash, redist)}
+)
+
+
+def planners() -> MappingProxyType[str, Planner[...]]:
+    """Return all planners by name; each is called with a problem and gives a plan."""
+    return _PLANNERS
+
+
+def plan(problem: Problem, planner: str | Planner[...] = "ssm", **options: Any) -> Plan:
+    """Return a planner's answer to a problem: the target assignment and the moves that lead to it.
+
+    Args:
+        problem: bins, owners, the workers wanted and the load cap.
+        planner: one of `planners()`, or its name.
+        options: what that planner takes beyond the problem, such as `seed=7` for annealing.
+
+    Raises:
+        InvalidOption: there is no such planner, or it has no such option.
+        Infeasible: no assignment of the planner's kind keeps the cap.
+
+    Example:
+        >>> problem = Problem(load=[4, 1, 1, 1, 1], state=[9, 1, 1, 1, 1], owner=[0] * 5, workers=2)
+        >>> plan(problem).moves[0]
+        Move(bin=1, source=0, target=1, bytes=1)
+    """
+    if isinstance(planner, str):
+        if planner not in _PLANNERS:
+            raise InvalidOption(f"there is no planner {planner!r}; the planners are {', '.join(_PLANNERS)}")
+        planner = _PLANNERS[planner]
+    planner.check_options(list(options))
+    return planner(problem, **options)

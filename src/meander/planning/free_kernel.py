@@ -1,0 +1,265 @@
+"""Which bins to shed and where to put them: the inner loops of `free` for any number of bins.
+
+All of them see one choice of workers as four arrays. Bin j weighs load[j] > 0, costs state[j] bytes to move and lives
+at home[j]: a slot, or NOWHERE where its owner leaves, and then it costs nothing here. Slot k holds at most room[k].
+An assignment is `at`, a slot for each bin, with `free` the room that is left.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.kernel import kernel
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NOWHERE = -1
+SAME = 1 - 1e-12
+"""Costs nearer to each other than this are the same: sums of floats are not exact."""
+
+COVER_STEPS = 2000
+"""Steps of a search for the cheapest cover that is only part of a larger one."""
+
+
+@kernel
+def by_bytes_per_load(load: Floats, state: Floats) -> Ints:
+    """The bins, those that free the most load per byte first."""
+    return np.argsort(state / load, kind="mergesort")
+
+
+@kernel
+def cheapest_cover(load: Floats, state: Floats, need: float, steps: int) -> tuple[Flags, float]:
+    """Return bins of few bytes that weigh `need` or more, and a lower bound of the bytes of any such bins.
+
+    The bins come by ascending bytes per load and weigh enough together. The search is depth first with Martello and
+    Toth's bound: the first bin that covers the rest of the need goes whole, or stays whole. If it ends within
+    `steps`, the answer is the cheapest.
+    """
+    m = load.size
+    weight, bytes_ = np.zeros(m + 1), np.zeros(m + 1)
+    for i in range(m):
+        weight[i + 1] = weight[i] + load[i]
+        bytes_[i + 1] = bytes_[i] + state[i]
+    rest, cost = np.empty(m + 1), np.empty(m + 1)
+    taken, best = np.zeros(m, dtype=np.bool_), np.ones(m, dtype=np.bool_)
+    best_cost, floor = np.inf, 0.0
+    rest[0], cost[0] = need, 0.0
+    i, step = 0, 0
+    while True:
+        step += 1
+        covered = rest[i] <= 0
+        if covered and cost[i] < best_cost:
+            best_cost = cost[i]
+            best[:i] = taken[:i]
+            best[i:] = False
+        hopeless = covered or weight[m] - weight[i] < rest[i] * SAME
+        if not hopeless:
+            low, high = i, m - 1
+            while low < high:
+                middle = (low + high) // 2
+                if weight[middle + 1] - weight[i] >= rest[i]:
+                    high = middle
+                else:
+                    low = middle + 1
+            sure = cost[i] + bytes_[low] - bytes_[i]
+            left = rest[i] - (weight[low] - weight[i])
+            bound = sure + state[low]
+            if low > i:
+                bound -= (load[low] - left) * (state[low - 1] / load[low - 1])
+            if low + 1 < m:
+                bound = min(bound, sure + left * (state[low + 1] / load[low + 1]))
+            if step == 1:
+                floor = bound
+            hopeless = bound >= best_cost * SAME
+        if step >= steps and best_cost < np.inf:
+            return best, min(floor, best_cost)
+        if hopeless:
+            i -= 1
+            while i >= 0 and not taken[i]:
+                i -= 1
+            if i < 0:
+                return best, best_cost
+            taken[i] = False
+            rest[i + 1], cost[i + 1] = rest[i], cost[i]
+        else:
+            taken[i] = True
+            rest[i + 1], cost[i + 1] = rest[i] - load[i], cost[i] + state[i]
+        i += 1
+
+
+@kernel
+def shed(load: Floats, state: Floats, home: Ints, room: Floats, order: Ints, steps: int) -> tuple[Ints, Floats, Floats]:
+    """Leave at home what fits, at the least bytes shed: (at, free, the bytes each worker must shed at least).
+
+    What is shed is NOWHERE yet. `steps` bounds the search of each worker.
+    """
+    m, n = load.size, room.size
+    at, free, floor = home.copy(), room.copy(), np.zeros(n)
+    start = np.zeros(n + 1, dtype=np.int64)
+    for j in range(m):
+        if home[j] >= 0:
+            free[home[j]] -= load[j]
+            start[home[j] + 1] += 1
+    for k in range(n):
+        start[k + 1] += start[k]
+    own, fill = np.empty(start[n], dtype=np.int64), start[:n].copy()
+    for j in order:
+        if home[j] >= 0:
+            own[fill[home[j]]] = j
+            fill[home[j]] += 1
+    for k in range(n):
+        if free[k] < 0:
+            mine = own[start[k] : start[k + 1]]
+            out, floor[k] = cheapest_cover(load[mine], state[mine], -free[k], steps)
+            for j in mine[out]:
+                at[j] = NOWHERE
+                free[k] += load[j]
+    return at, free, floor
+
+
+@kernel
+def settle(
+    load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats, ceiling: float, steps: int
+) -> float:
+    """Place every bin that is NOWHERE, in place, and return the bytes moved then; infinity if it fails.
+
+    The heaviest comes first and goes home if it fits, else where it fits best. Where it fits nowhere it ejects
+    lighter bins, at the worker where that costs the fewest bytes, and those have to be placed in turn. It fails
+    where that does not help, or costs `ceiling` or more, or takes more than `steps` bins.
+    """
+    m, n = load.size, free.size
+    cost, size = 0.0, 0
+    pool = np.empty(m, dtype=np.int64)
+    for j in range(m):
+        if at[j] == NOWHERE:
+            pool[size] = j
+            size += 1
+        elif home[j] >= 0 and at[j] != home[j]:
+            cost += state[j]
+    step = 0
+    while size:
+        step += 1
+        if step > steps or cost >= ceiling:
+            return np.inf
+        top = 0
+        for i in range(1, size):
+            if load[pool[i]] > load[pool[top]] or (load[pool[i]] == load[pool[top]] and pool[i] < pool[top]):
+                top = i
+        j = pool[top]
+        size -= 1
+        pool[top] = pool[size]
+        h, target = home[j], NOWHERE
+        if h >= 0 and free[h] >= load[j]:
+            target = h
+        else:
+            for k in range(n):
+                if free[k] >= load[j] and (target < 0 or free[k] < free[target]):
+                    target = k
+        if target < 0:
+            target = _where_to_eject(j, load, state, home, order, at, free)
+            if target < 0:
+                return np.inf
+            for i in _ejected(j, target, load, state, home, order, at, free):
+                if home[i] >= 0 and home[i] != target:
+                    cost -= state[i]
+                pool[size] = i
+                size += 1
+        at[j] = target
+        free[target] -= load[j]
+        if h >= 0 and target != h:
+            cost += state[j]
+    return cost if cost < ceiling else np.inf
+
+
+@kernel
+def _where_to_eject(j: int, load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats) -> int:
+    """The worker where making room for bin j costs the fewest bytes, by a quick estimate; NOWHERE if there is none."""
+    n = free.size
+    weight, greedy, single = np.zeros(n), np.zeros(n), np.full(n, np.inf)
+    for strangers in (True, False):
+        for i in order:
+            k = at[i]
+            if k < 0 or load[i] >= load[j] or (home[i] != k) != strangers:
+                continue
+            need, price = load[j] - free[k], 0.0 if strangers else state[i]
+            if load[i] >= need:
+                single[k] = min(single[k], price)
+            if weight[k] < need:
+                weight[k] += load[i]
+                greedy[k] += price
+    target, best = NOWHERE, np.inf
+    for k in range(n):
+        if weight[k] >= load[j] - free[k]:
+            price = min(single[k], greedy[k])
+            if home[j] >= 0 and home[j] != k:
+                price += state[j]
+            if price < best:
+                target, best = k, price
+    return target
+
+
+@kernel
+def _ejected(
+    j: int, target: int, load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats
+) -> Ints:
+    """Take away the cheapest bins lighter than bin j whose load it needs at `target`, in place; none if too few."""
+    some, size, weight = np.empty(load.size, dtype=np.int64), 0, 0.0
+    for strangers in (True, False):
+        for i in order:
+            if at[i] == target and load[i] < load[j] and (home[i] != target) == strangers:
+                some[size] = i
+                size += 1
+                weight += load[i]
+    some = some[:size]
+    need = load[j] - free[target]
+    if weight < need:
+        return some[:0]
+    price = np.where(home[some] == target, state[some], 0.0)
+    out, _ = cheapest_cover(load[some], price, need, COVER_STEPS)
+    for i in some[out]:
+        at[i] = NOWHERE
+        free[target] += load[i]
+    return some[out]
+
+
+@kernel
+def improve(
+    load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats, cost: float, rounds: int
+) -> float:
+    """Bring moved bins home, the dearest first, as long as that saves bytes, in place; return the bytes moved then.
+
+    Where there is no room at home, cheaper bins are ejected there and settled elsewhere.
+    """
+    dearest = np.argsort(-state, kind="mergesort")
+    for _ in range(rounds):
+        before = cost
+        for j in dearest:
+            h = home[j]
+            if h < 0 or at[j] == h:
+                continue
+            if free[h] >= load[j]:
+                free[at[j]] += load[j]
+                free[h] -= load[j]
+                at[j] = h
+                cost -= state[j]
+                continue
+            if state[j] <= 0:
+                continue
+            kept_at, kept_free = at.copy(), free.copy()
+            free[at[j]] += load[j]
+            at[j] = NOWHERE
+            price = np.inf
+            if _ejected(j, h, load, state, home, order, at, free).size:
+                at[j] = h
+                free[h] -= load[j]
+                price = settle(load, state, home, order, at, free, cost * SAME, 100)
+            if price < np.inf:
+                cost = price
+            else:
+                at[:], free[:] = kept_at, kept_free
+        if cost >= before * SAME:
+            break
+    return cost

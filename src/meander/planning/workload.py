@@ -1,0 +1,149 @@
+"""What Ls-Stream's planner knows of bins and workers: the problem, and what was measured beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import starmap
+
+import numpy as np
+
+from meander.errors import InvalidOption
+from meander.measure.imbalance import computing_load, resource
+from meander.planning.handover import Sums
+from meander.planning.problem import Problem
+from meander.types import WorkerId
+
+BUSIEST = 0.9
+"""How busy the busiest worker is taken to be where nobody says how fast workers serve."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Loads, work and rates of bins, and the speed of workers.
+
+    Attributes:
+        parts: what each bin amounts to.
+        speeds: work each worker can do per second, for everyone who is there or will be.
+        row_work: work of a mean row.
+        least_tuples: what counts as moved where nothing is: 1, or the smallest bin's tuples if fewer.
+    """
+
+    parts: tuple[Sums, ...]
+    speeds: Mapping[WorkerId, float]
+    row_work: float
+    least_tuples: float
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        stored: Sequence[float] | None,
+        queued: Sequence[float] | None,
+        gamma: float,
+        arrivals: Sequence[float] | None,
+        service: Mapping[int, float] | float | None,
+    ) -> Workload:
+        """Put together what is given and what follows from it; see the options of `annealing`."""
+        given = {
+            name: _per_bin(name, values, problem.bins)
+            for name, values in (("stored", stored), ("queued", queued), ("arrivals", arrivals))
+            if values is not None
+        }
+        load = work = [float(x) for x in problem.load]
+        gamma = number("gamma", gamma)
+        if "stored" in given and "queued" in given:
+            with np.errstate(over="ignore"):
+                load = resource(given["stored"], given["queued"], gamma).tolist()
+                work = computing_load(given["stored"], given["queued"]).tolist()
+            _refuse_overflow(load, work)
+        else:
+            resource([], [], gamma)
+        rows = given.get("arrivals", given.get("queued", load))
+        tuples = given.get("stored", [float(x) for x in problem.state])
+        parts = tuple(starmap(Sums, zip(load, work, rows, tuples, strict=True)))
+        everything = Sums.of(parts)
+        row_work = everything.work / everything.rows if everything.work > 0 and everything.rows > 0 else 1.0
+        least_tuples = min([1.0, *(size for size in tuples if size > 0)])
+        return cls(parts, _speeds(problem, parts, row_work, service), row_work, least_tuples)
+
+
+def _speeds(
+    problem: Problem, parts: Sequence[Sums], row_work: float, service: Mapping[int, float] | float | None
+) -> dict[WorkerId, float]:
+    """Work each worker can do per second: the rows it serves times the work its present rows make."""
+    everyone = (*problem.current, *problem.newcomers)
+    capacity = {w: problem.capacity(w) for w in everyone}
+    has = {w: Sums.of(part for part, owner in zip(parts, problem.owner, strict=True) if owner == w) for w in everyone}
+    if service is None:
+        pace = max(has[w].work / capacity[w] for w in everyone) / BUSIEST or 1.0
+        return {w: pace * capacity[w] for w in everyone}
+    if isinstance(service, Mapping):
+        rates = _rates(service, everyone)
+    else:
+        rate = positive("service", service)
+        rates = {w: rate * capacity[w] for w in everyone}
+    known = {
+        w: rate * (has[w].work / has[w].rows if has[w].work > 0 and has[w].rows > 0 else row_work)
+        for w, rate in rates.items()
+    }
+    pace = math.fsum(known.values()) / math.fsum(capacity[w] for w in known)
+    return {w: known.get(w, pace * capacity[w]) for w in everyone}
+
+
+def _rates(service: Mapping[int, float], everyone: Sequence[WorkerId]) -> dict[WorkerId, float]:
+    if not service:
+        raise InvalidOption("service names no worker; give rows per second for at least one, or leave it out")
+    rates = {}
+    for key, value in service.items():
+        if isinstance(key, str) and key.isascii() and key.isdigit():
+            key = int(key)  # JSON has only texts as keys
+        if key not in everyone:
+            raise InvalidOption(f"service names worker {key!r}, which is neither there nor wanted")
+        rates[WorkerId(int(key))] = positive(f"service of worker {key}", value)
+    return dict(sorted(rates.items()))
+
+
+def _per_bin(name: str, values: object, bins: int) -> list[float]:
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
+        raise InvalidOption(f"{name} must be a list with one number for each bin, not {values!r}")
+    if len(values) != bins:
+        raise InvalidOption(f"{name} has {len(values)} entries but there are {bins} bins; give one for each")
+    numbers = [number(f"{name} of bin {j}", value) for j, value in enumerate(values)]
+    for j, value in enumerate(numbers):
+        if value < 0:
+            raise InvalidOption(f"{name} of bin {j} is {value}; it must be at least 0")
+    return numbers
+
+
+def _refuse_overflow(*columns: Sequence[float]) -> None:
+    for column in columns:
+        for j, value in enumerate(column):
+            if not math.isfinite(value):
+                raise InvalidOption(f"stored times queued of bin {j} is too large for a 64-bit float")
+
+
+def number(name: str, value: object) -> float:
+    """Return the value as a float; raise `InvalidOption` unless it is a finite number."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidOption(f"{name} must be a number, not {value!r}")
+    try:
+        plain = float(value)
+    except OverflowError:
+        raise InvalidOption(f"{name} is too large for a 64-bit float") from None
+    if not math.isfinite(plain):
+        raise InvalidOption(f"{name} is {plain}; it must be finite")
+    return plain
+
+
+def positive(name: str, value: object) -> float:
+    """Return the value as a float; raise `InvalidOption` unless it is a finite number above 0."""
+    plain = number(name, value)
+    if plain <= 0:
+        raise InvalidOption(f"{name} is {plain}; it must be above 0")
+    return plain

@@ -1,0 +1,70 @@
+"""What holds for every planner, whatever it is."""
+
+import pytest
+from hypothesis import given, settings
+from oracles import problems
+
+import meander
+from meander import Infeasible, TooLarge, check, plan, planners
+from meander.errors import InvalidProblem
+from meander.types import is_contiguous
+
+# oms and simple_ssm refuse what is beyond them; everyone else takes every problem.
+PARTIAL = {"oms", "simple_ssm"}
+
+
+def test_the_planners_of_the_design_are_there():
+    wanted = {"simple_ssm", "ssm", "oms", "annealing", "free", "even", "consistent_hash", "redist"}
+    assert set(planners()) == wanted
+    for name, planner in planners().items():
+        assert planner.name == name
+        assert planner.summary
+        assert planner.__doc__
+
+
+@pytest.mark.parametrize("name", planners())
+@settings(max_examples=120, deadline=None)
+@given(problem=problems())
+def test_every_answer_holds_when_recomputed(name, problem):
+    planner = planners()[name]
+    try:
+        answer = plan(problem, name)
+    except Infeasible as refusal:
+        assert planner.keeps_cap
+        assert refusal.smallest_tau is None or refusal.smallest_tau > problem.tau
+        return
+    except (TooLarge, InvalidProblem):
+        assert name in PARTIAL
+        return
+    check(problem, answer, cap=planner.keeps_cap)
+    assert answer.planner == name
+    if planner.contiguous:
+        assert is_contiguous(answer.owner)
+
+
+@pytest.mark.parametrize("name", planners())
+@settings(max_examples=20, deadline=None)
+@given(problem=problems(max_bins=10, plain=True))
+def test_the_same_question_gets_the_same_answer(name, problem):
+    try:
+        assert plan(problem, name) == plan(problem, name)
+    except (Infeasible, TooLarge, InvalidProblem):
+        pass
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=problems(max_bins=16))
+def test_free_never_moves_more_than_ssm(problem):
+    try:
+        contiguous = plan(problem, "ssm")
+    except Infeasible:
+        return
+    assert plan(problem, "free").cost <= contiguous.cost * (1 + 1e-9)
+
+
+def test_an_unknown_planner_or_option_is_named():
+    problem = meander.Problem([1], [1], [0], 1)
+    with pytest.raises(meander.InvalidOption, match="no planner 'best'; the planners are ssm, free"):
+        plan(problem, "best")
+    with pytest.raises(meander.InvalidOption, match="planner even has no option 'seed'; its options: none"):
+        plan(problem, "even", seed=1)

@@ -1,0 +1,48 @@
+"""The house rules that a reader could not see broken from one file."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import meander
+
+ROOT = Path(meander.__file__).parents[2]
+
+PUBLIC = {
+    "Assignment", "BinId", "Infeasible", "InvalidOption", "InvalidPlan", "InvalidProblem", "MeanderError", "Move",
+    "Plan", "Problem", "TooLarge", "WorkerId", "check", "plan", "planners", "schedule", "schedules",
+}  # fmt: skip
+
+
+def fresh(code: str) -> str:
+    """What a new Python process prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_public_names_are_exactly_these():
+    assert set(meander.__all__) == PUBLIC
+    assert all(getattr(meander, name).__doc__ for name in PUBLIC - {"BinId", "WorkerId"})
+
+
+def test_importing_meander_stays_light():
+    heavy = ["pyspark", "pyarrow", "numba", "scipy", "pandas", "rich", "typer"]
+    assert fresh(f"import sys, meander; print([m for m in {heavy} if m in sys.modules])") == "[]"
+
+
+def test_planning_and_scheduling_never_import_spark():
+    code = (
+        "import sys, meander as me\n"
+        "p = me.Problem([3, 1, 1, 1], [1, 2, 3, 4], [0, 0, 1, 1], 3, 1.0)\n"
+        "for name in me.planners(): me.schedule(p.owner, me.plan(p, name).owner, 'fluid')\n"
+        "print('pyspark' in sys.modules)"
+    )
+    assert fresh(code) == "False"
+
+
+def test_no_module_is_too_long_and_none_uses_pickle():
+    for path in (ROOT / "src").rglob("*.py"):
+        text = path.read_text()
+        assert text.count("\n") <= 500, f"{path} has become more than one room"
+        assert "import pickle" not in text, path
+        assert text.startswith('"""'), f"{path} does not say what it is for"

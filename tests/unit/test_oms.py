@@ -1,0 +1,110 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from meander import InvalidOption, InvalidProblem, Problem, TooLarge, check, plan
+from meander.planning import oms
+from meander.planning.partitions import partitions
+
+START = Problem(load=[1] * 20, state=[1] * 20, owner=[0] * 13 + [1] * 7, workers=3, tau=0.4)
+
+
+def test_the_papers_table_3_under_its_own_model():
+    """The paper's table gives 4 + 6 and 5 + 4; the exact answers are 4, then 2 to 4, and 6 in all."""
+    first = plan(START, "ssm")
+    assert first.cost == 4
+    second = plan(Problem(START.load, START.state, first.owner, workers=4, tau=0.4), "ssm")
+    assert second.cost in (2, 3, 4)
+    best = oms(START, [(3, 0.4), (4, 0.4)])
+    assert best.cost == 6
+    assert [len(step.workers) for step in best] == [3, 4]
+
+
+def test_each_plan_of_a_sequence_starts_where_the_last_one_ended_and_holds():
+    best = oms(START, [(3, 0.4), (5, 0.2), (2, 0.6), (4, 0.0)])
+    here = START
+    for (workers, tau), step in zip([(3, 0.4), (5, 0.2), (2, 0.6), (4, 0.0)], best, strict=True):
+        idle = sorted(set(step.before) ^ set(here.owner))
+        assert idle == []
+        problem = Problem(START.load, START.state, here.owner, workers, tau, idle=_idle(here, best, step))
+        check(problem, step)
+        here = Problem(START.load, START.state, step.owner, 1)
+
+
+def _idle(here, sequence, step):
+    """Workers of the plan before that owned nothing."""
+    index = next(i for i, each in enumerate(sequence) if each is step)
+    return sorted(set(sequence[index - 1].workers) - set(here.owner)) if index else []
+
+
+def brute_force(problem, steps):
+    """Try every contiguous assignment of every step, with every labelling of the workers."""
+
+    def go(owner, idle, steps):
+        if not steps:
+            return 0
+        (workers, tau), later = steps[0], steps[1:]
+        here = Problem(problem.load, problem.state, owner, workers, tau, idle=idle)
+        best = None
+        everyone = (*here.survivors, *here.newcomers)
+        for chosen in itertools.permutations(everyone, workers):
+            for cuts in itertools.combinations_with_replacement(range(here.bins + 1), workers - 1):
+                pieces = list(itertools.pairwise((0, *cuts, here.bins)))
+                cap = (1 + tau) * sum(here.load) / workers
+                if any(sum(here.load[a:b]) > cap * (1 + 1e-9) for a, b in pieces):
+                    continue
+                target = [w for (a, b), w in zip(pieces, chosen, strict=True) for _ in range(a, b)]
+                cost = sum(s for s, a, b in zip(here.state, owner, target, strict=True) if a != b)
+                rest = go(target, sorted(set(chosen) - set(target)), later)
+                if rest is not None and (best is None or cost + rest < best):
+                    best = cost + rest
+        return best
+
+    return go(problem.owner, problem.idle, steps)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_oms_equals_brute_force_on_small_sequences(seed):
+    rng = np.random.default_rng(seed)
+    m = 5
+    problem = Problem(rng.integers(1, 4, m), rng.integers(0, 9, m), np.sort(rng.integers(0, 2, m)), workers=2)
+    steps = [(int(rng.integers(1, 4)), 1.0), (int(rng.integers(1, 4)), float(rng.choice([0.6, 1.5])))]
+    true = brute_force(problem, steps)
+    if true is not None:
+        assert oms(problem, steps).cost == true
+
+
+def test_a_single_step_is_ssm():
+    assert oms(START).cost == plan(START, "ssm").cost
+    assert plan(START, "oms").cost == 4
+
+
+def test_as_a_planner_it_gives_the_first_step_of_the_whole():
+    answer = plan(START, "oms", steps=[(4, 0.4)])
+    check(START, answer)
+    assert answer.planner == "oms"
+    assert answer.owner == oms(START, [(3, 0.4), (4, 0.4)])[0].owner
+
+
+def test_known_numbers_of_partitionings():
+    load = np.arange(101.0)
+    assert [len(partitions(load, n, 1.2 * 100 / n, limit=5000)) for n in (2, 3, 4)] == [21, 231, 1771]
+
+
+def test_large_problems_are_refused_with_a_way_out():
+    big = Problem([1] * 200, [1] * 200, [0] * 200, workers=8, tau=1.0)
+    with pytest.raises(TooLarge, match="use fewer bins, a smaller tau or planner 'ssm'"):
+        oms(big, [(8, 1.0), (9, 1.0)])
+    wide = Problem([1] * 60, [1] * 60, [0] * 60, workers=4, tau=0.8)
+    with pytest.raises(TooLarge, match="pairs"):
+        oms(wide, [(4, 0.8), (4, 0.8)])
+
+
+def test_bad_steps_and_options_it_does_not_take():
+    with pytest.raises(InvalidOption, match="steps must be a list of"):
+        oms(START, [3, 4])
+    with pytest.raises(InvalidProblem, match="workers is 0"):
+        oms(START, [(3, 0.4), (0, 0.4)])
+    with pytest.raises(InvalidProblem, match="without pinned bins"):
+        oms(Problem([1, 1], [1, 1], [0, 1], workers=2, pinned=[0]))
