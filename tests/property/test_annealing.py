@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.planning.annealing import annealing
@@ -102,7 +102,7 @@ class Scales:
         return left > (self.load[target] + load) / self.capacity[target] + EPSILON * self.mean
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_plans_pass_the_checker_with_all_options(data):
     problem = data.draw(problems())
@@ -112,7 +112,7 @@ def test_plans_pass_the_checker_with_all_options(data):
     assert not set(plan.owner) & set(problem.must_leave)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(st.data())
 def test_imbalance_never_grows_and_nothing_moves_within_alpha(data):
     problem = data.draw(problems(same_workers=True))
@@ -127,7 +127,7 @@ def test_imbalance_never_grows_and_nothing_moves_within_alpha(data):
         assert plan.moves == ()
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_it_ends_balanced_or_where_no_bin_can_be_handed_over(data):
     problem = data.draw(problems())
@@ -137,16 +137,16 @@ def test_it_ends_balanced_or_where_no_bin_can_be_handed_over(data):
     end, alpha = Scales(problem, plan.workers, plan.owner, bins), Fraction(chosen["alpha"])
     free = [j for j in range(problem.bins) if j not in problem.pinned and bins[j] > EPSILON * end.mean]
     if end.imbalance > alpha + EPSILON:
-        target = min(plan.workers, key=lambda w: (end.use[w], w))
-        lags = end.use[target] < end.mean * (1 - alpha - EPSILON)
-        for j in free:
-            if lags or end.use[plan.owner[j]] > end.mean * (1 + alpha + EPSILON):
-                assert not end.can_give(plan.owner[j], target, bins[j])
+        least = min(end.use.values())
+        lags = least < end.mean * (1 - alpha - EPSILON)
+        stuck = [j for j in free if lags or end.use[plan.owner[j]] > end.mean * (1 + alpha + EPSILON)]
+        targets = [w for w in plan.workers if end.use[w] <= least + EPSILON * end.mean]
+        assert any(not any(end.can_give(plan.owner[j], w, bins[j]) for j in stuck) for w in targets)
     for target in set(problem.newcomers) - set(plan.owner):
         assert not any(end.can_give(plan.owner[j], target, bins[j]) for j in free)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_the_same_seed_gives_the_same_plan(data):
     problem = data.draw(problems())
@@ -154,10 +154,9 @@ def test_the_same_seed_gives_the_same_plan(data):
     assert annealing(problem, **chosen) == annealing(problem, **chosen)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(problems(), st.sampled_from([0.25, 4.0, 1024.0]))
 def test_units_of_capacity_do_not_matter(problem, factor):
-    assume(not problem.newcomers or len(problem.capacities) == 0)
     facts = problem.to_dict()
     everyone = {*problem.current, *problem.newcomers}
     scaled = {str(w): factor * problem.capacity(w) for w in everyone}

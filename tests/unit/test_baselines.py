@@ -155,9 +155,7 @@ def test_options_of_the_ring_are_checked(planner, options, named):
 
 def test_a_ring_of_too_many_points_says_what_to_change():
     problem = equal_bins(4, [0, 0, 1, 1], 2, capacities={0: 1e9})
-    with pytest.raises(
-        InvalidOption, match=r"capacities up to 1e\+09; lower virtual_nodes or scale the capacit"
-    ):
+    with pytest.raises(InvalidOption, match=r"capacities up to 1e\+09; lower virtual_nodes or scale the capacit"):
         consistent_hash(problem)
 
 
@@ -226,9 +224,7 @@ def test_redist_weighs_bytes_against_overload():
 
 def test_redist_moves_to_the_worker_with_the_least_load_for_its_capacity():
     """Bin 3 comes last: worker 0 would carry 7 at capacity 4, the others 4 and 3 at capacity 1."""
-    problem = Problem(
-        load=[6, 3, 2, 1], state=[1] * 4, owner=[0, 1, 2, 3], workers=[0, 1, 2], capacities={0: 4}, tau=1
-    )
+    problem = Problem(load=[6, 3, 2, 1], state=[1] * 4, owner=[0, 1, 2, 3], workers=[0, 1, 2], capacities={0: 4}, tau=1)
     assert redist(problem, heavy=0).owner == (0, 1, 2, 0)
 
 

@@ -1,5 +1,6 @@
 """The command line, run as users run it: a process, its output and its exit code."""
 
+import io
 import json
 import subprocess
 import sys
@@ -102,13 +103,20 @@ def test_lists_for_people_and_for_programs(command, capsys):
         (["schedule", "-o", "max_bins=0"], '{"before": [0], "owner": [1]}', "max_bins is 0"),
     ],
 )
-def test_wrong_input_is_one_sentence_and_exit_code_2(arguments, stdin, sentence):
-    done = meander_process(*arguments, stdin=stdin)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("meander: ")
+def test_wrong_input_is_one_sentence_and_exit_code_2(arguments, stdin, sentence, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("meander: ")
+    assert printed.err.count("\n") == 1
+    assert sentence in printed.err
+
+
+def test_a_slip_ends_the_process_with_code_2_and_no_traceback():
+    done = meander_process("plan", stdin="\xff")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert sentence in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error(problem_file):

@@ -127,9 +127,11 @@ class _Balance:
         """Hand bins from one worker to another; False where there is no need or no way."""
         loads = [self.sides[w].sums.load for w in self.workers]
         use = {w: load / self.capacity[w] for w, load in zip(self.workers, loads, strict=True)}
-        targets = [w for w in self.problem.newcomers if not self.bins[w]][:1]
+        # Of workers with equal load per capacity, the one with more capacity can take whatever the others can.
+        ascending = sorted(self.workers, key=lambda w: (use[w], -self.capacity[w], w))
+        targets = [w for w in ascending if w in self.problem.newcomers and not self.bins[w]][:1]
         if max(spread(loads, [*self.capacity.values()])) > self.alpha:
-            targets.insert(0, min(self.workers, key=lambda w: (use[w], w)))
+            targets.insert(0, ascending[0])
         for target in targets:
             for source in sorted(self.workers, key=lambda w: (-use[w], w)):
                 handover = self._handover(source, target)

@@ -5,6 +5,7 @@ Nothing here is shared with the planners or with `Plan.of`.
 
 from __future__ import annotations
 
+import sys
 from fractions import Fraction
 
 from meander.errors import InvalidPlan
@@ -97,7 +98,7 @@ def _check_loads(problem: Problem, plan: Plan, cap: bool) -> None:
             raise InvalidPlan(
                 f"the plan's cap of worker {w} is {plan.caps[w]}, recomputed it is {float(limit)}"
             )
-        if load > limit * (1 + 2 * Fraction(ROUNDING)):
+        if load > limit * (1 + 2 * Fraction(ROUNDING)) + Fraction(sys.float_info.min):
             over.append((w, load, limit))
     if set(plan.loads) != set(plan.workers) or set(plan.caps) != set(plan.workers):
         raise InvalidPlan("the plan's loads and caps must name each of its workers, and nobody else")
@@ -108,4 +109,4 @@ def _check_loads(problem: Problem, plan: Plan, cap: bool) -> None:
 
 def _close(claimed: float, true: Fraction, scale: Fraction) -> bool:
     """Whether a float sum is right up to rounding, relative to the size of what was added."""
-    return abs(Fraction(claimed) - true) <= scale * Fraction(ROUNDING)
+    return abs(Fraction(claimed) - true) <= scale * Fraction(ROUNDING) + Fraction(sys.float_info.min)

@@ -27,9 +27,7 @@ def consistent_hash(problem: Problem, *, virtual_nodes: int = ring.VIRTUAL_NODES
     all bins move. Pinned bins stay, whatever the ring says.
     """
     workers = list(problem.default_targets)
-    owner = ring.assign(
-        problem.bins, workers, capacities=problem.capacities, virtual_nodes=virtual_nodes, seed=seed
-    )
+    owner = ring.assign(problem.bins, workers, capacities=problem.capacities, virtual_nodes=virtual_nodes, seed=seed)
     for j in problem.pinned:
         owner[j] = problem.owner[j]
     return Target(owner, workers)

@@ -1,13 +1,175 @@
-"""Any bin to any worker: the fewest bytes moved under the load cap."""
+"""Any bin to any worker: the fewest bytes moved under the load cap.
+
+Without contiguity the question is a generalised assignment problem, NP-hard, and mostly easy: somebody who has too much
+sheds the cheapest bins that bring them under the cap, and these fit somewhere else. Where they do, nothing can be
+cheaper. The rest is for when they do not:
+
+    free_case      one choice of who will be there, as arrays
+    free_search    first a good assignment, then a better one, then a proof
+    free_kernel    shed, settle, bring home, even out: the inner loops
+    free_branch    branch and bound over all bins, where they are few
+    free_rework    branch and bound over a few workers at a time, where they are many
+    free_level     the smallest tau, where nothing keeps the cap
+    free_choice    who leaves
+"""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
+from meander.errors import Infeasible, InvalidOption, TooLarge
+from meander.planning.free_case import Case, Ints
+from meander.planning.free_choice import choices, even_choices, largest_caps
+from meander.planning.free_level import Level, level
+from meander.planning.free_search import SAME, Found, best, better, first
+from meander.planning.intervals import prefix_sums, round_up
 from meander.planning.planner import Target, planner
-from meander.planning.problem import Problem
+from meander.planning.plans import Plan
+from meander.planning.problem import ROUNDING, Problem
 from meander.planning.ssm import ssm
+from meander.types import Bytes
+
+SMALL = 4096
+"""Bins times workers up to which `ssm` is asked however long its answer may take."""
+
+LARGE = 1_000_000
+"""Bins times workers beyond which `ssm` is not asked where its answer could not be better."""
+
+TRIES = 40_000
+"""Bins times choices of who leaves that are looked at."""
 
 
 @planner(keeps_cap=True)
 def free(problem: Problem, *, nodes: int = 200_000) -> Target:
-    """Move any bin to any worker: the fewest bytes found under the load cap."""
-    return ssm.target(problem)
+    """Any bin to any worker: the fewest bytes found under the load cap.
+
+    The answer is optimal for a few dozen bins, and wherever the bins that have to go fit somewhere without further
+    ado; else it is the best found. It never costs more than `ssm` at the same tau where the present map is
+    contiguous, no bin is pinned and all workers are equally fast, where bins times workers are at most 4096, and
+    where the answer is optimal. In the other cases `ssm` itself is too slow to be asked; there it is compared with
+    a bound of what any contiguous answer costs, which it nearly always beats.
+
+    Args:
+        problem: the question.
+        nodes: how long to search for something better, in nodes of the search tree: a million take about a second.
+
+    Raises:
+        Infeasible: no assignment found keeps the cap; `smallest_tau` says which one would do.
+        InvalidOption: `nodes` is not a whole number of at least 1.
+
+    Example:
+        >>> from meander.planning.problem import Problem
+        >>> free(Problem(load=[1] * 20, state=[1] * 20, owner=[0] * 13 + [1] * 7, workers=3, tau=0.4)).cost
+        4
+    """
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+        raise InvalidOption(f"nodes is {nodes!r}; it must be a whole number of at least 1, such as 200000")
+    found = _search(problem, nodes)
+    found, hint = _no_worse_than_ssm(problem, found, nodes)
+    if found.at is None:
+        found = _by_evenness(problem, nodes, hint)
+    assert found.at is not None
+    return Target(found.case.owner(found.at), list(found.case.workers))
+
+
+def _search(problem: Problem, nodes: int) -> Found:
+    """Return the best assignment over the choices of who leaves, with a floor for all of them."""
+    sets, complete = choices(problem)
+    tries, ceiling = max(8, TRIES // problem.bins), math.inf
+    candidates: list[Found] = []
+    for workers in sets[:tries]:
+        candidate = first(Case.of(problem, workers), ceiling)
+        candidates.append(candidate)
+        if candidate.floor >= ceiling * SAME and problem.has_equal_capacities:
+            break  # the floors of all further sets are higher still
+        ceiling = min(ceiling, candidate.cost)
+    else:
+        complete = complete and len(sets) <= tries
+    candidates.sort(key=lambda candidate: candidate.floor)
+    for i, candidate in enumerate(candidates):
+        if candidate.floor < ceiling * SAME and nodes > 0:
+            share = nodes // min(3, len(candidates) - i)
+            candidates[i], visited = best(candidate, ceiling, share + 1)
+            nodes -= visited
+            ceiling = min(ceiling, candidates[i].cost)
+    winner = min(candidates, key=lambda candidate: candidate.cost)
+    return winner._replace(floor=min(candidate.floor for candidate in candidates) if complete else 0.0)
+
+
+def _no_worse_than_ssm(problem: Problem, found: Found, nodes: int) -> tuple[Found, float | None]:
+    """Return the cheaper of what was found and the answer of `ssm`, and the smallest tau that `ssm` can do with."""
+    easy = problem.is_contiguous and problem.has_equal_capacities and not problem.pinned
+    size = problem.bins * problem.wanted
+    if size > (LARGE if easy else 0) and (found.is_proven or found.cost < _contiguous_floor(problem)):
+        return found, None
+    if not easy and size > SMALL:
+        return found, None
+    try:
+        owner, workers = ssm.target(problem)
+    except Infeasible as why:
+        return found, why.smallest_tau
+    except TooLarge:
+        return found, None
+    case = Case.of(problem, tuple(workers))
+    at = case.slots(owner)
+    if case.cost(at) > found.cost / SAME or _bytes(problem, case, at) >= _bytes(problem, found.case, found.at):
+        return found, None
+    return best(better(case, at, found.floor), math.inf, nodes)[0], None
+
+
+def _by_evenness(problem: Problem, nodes: int, hint: float | None) -> Found:
+    """Return an assignment made from the most even one, or say why there is none."""
+    flattest = min(
+        (level(Case.of(problem, workers), nodes) for workers in even_choices(problem)),
+        key=lambda found: found.tau(problem.total_load),
+    )
+    if not flattest.case.keeps_cap(flattest.at):
+        raise _infeasible(problem, flattest, hint)
+    return best(better(flattest.case, flattest.at, 0.0), math.inf, nodes)[0]
+
+
+def _infeasible(problem: Problem, flattest: Level, hint: float | None) -> Infeasible:
+    tau, proven = flattest.tau(problem.total_load), flattest.is_proven
+    if hint is not None and hint < tau:
+        tau, proven = hint, False
+    caps = largest_caps(problem)
+    heaviest = max(range(problem.bins), key=lambda j: (problem.load[j], -j))
+    pinned = {w: math.fsum(problem.load[j] for j in problem.pinned if problem.owner[j] == w) for w in caps}
+    overfull = [w for w in caps if pinned[w] > caps[w] * (1 + ROUNDING)]
+    if problem.load[heaviest] > max(caps.values()) * (1 + ROUNDING):
+        reason = f"bin {heaviest} alone has load {problem.load[heaviest]:g}, above the cap of {max(caps.values()):g} per worker"
+    elif overfull:
+        reason = (
+            f"the bins pinned to worker {overfull[0]} have load {pinned[overfull[0]]:g} together, "
+            f"above its cap of {caps[overfull[0]]:g}"
+        )
+    else:
+        reason = (
+            f"no assignment of {problem.bins} bins to {problem.wanted} workers {'' if proven else 'was found that '}"
+            "keeps every load within its cap"
+        )
+    return Infeasible(
+        f"{reason} at tau {problem.tau:g}; the smallest tau {'that would do' if proven else 'found'} "
+        f"is {round_up(tau):.12g}",
+        tau,
+    )
+
+
+def _bytes(problem: Problem, case: Case, at: Ints | None) -> Bytes:
+    """The bytes that move, as the plan will state them."""
+    return math.inf if at is None else Plan.of(problem, case.owner(at), case.workers).cost
+
+
+def _contiguous_floor(problem: Problem) -> float:
+    """No contiguous assignment moves fewer bytes: each worker keeps at most its best interval under its cap."""
+    load, state, owner = prefix_sums(problem.load_array), problem.state_array, np.array(problem.owner)
+    caps = largest_caps(problem)
+    gains = []
+    for w in problem.survivors:
+        own = np.flatnonzero(owner == w)
+        kept = prefix_sums(state[own])
+        left = np.searchsorted(load[own], load[own + 1] - caps[w] * (1 + 2 * ROUNDING) - 1e-12 * load[-1])
+        gains.append(float(np.max(kept[1:] - kept[left], initial=0.0)))
+    return float(state.sum()) - math.fsum(sorted(gains)[-problem.wanted :])

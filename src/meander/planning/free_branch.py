@@ -17,12 +17,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 NOWHERE = -1
-SAME = 1 - 1e-12
+SAME = 1 - 1e-10
 """Costs nearer to each other than this are the same: sums of floats are not exact."""
 
 
 @kernel
-def branch(load: Floats, state: Floats, home: Ints, room: Floats, ceiling: float, nodes: int) -> tuple[Ints, float, int]:
+def branch(
+    load: Floats, state: Floats, home: Ints, room: Floats, ceiling: float, nodes: int
+) -> tuple[Ints, float, int]:
     """Return the cheapest assignment below `ceiling` bytes, its cost, and the nodes visited.
 
     Where there is none the assignment is NOWHERE for all bins and the cost is `ceiling`. The answer is proven as long

@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 NOWHERE = -1
-SAME = 1 - 1e-12
+SAME = 1 - 1e-10
 """Costs nearer to each other than this are the same: sums of floats are not exact."""
 
 COVER_STEPS = 2000
@@ -39,13 +39,14 @@ def cheapest_cover(load: Floats, state: Floats, need: float, steps: int) -> tupl
     `steps`, the answer is the cheapest.
     """
     m = load.size
+    floor = _floor_by_count(load, state, need)
     weight, bytes_ = np.zeros(m + 1), np.zeros(m + 1)
     for i in range(m):
         weight[i + 1] = weight[i] + load[i]
         bytes_[i + 1] = bytes_[i] + state[i]
     rest, cost = np.empty(m + 1), np.empty(m + 1)
     taken, best = np.zeros(m, dtype=np.bool_), np.ones(m, dtype=np.bool_)
-    best_cost, floor = np.inf, 0.0
+    best_cost = np.inf
     rest[0], cost[0] = need, 0.0
     i, step = 0, 0
     while True:
@@ -72,9 +73,9 @@ def cheapest_cover(load: Floats, state: Floats, need: float, steps: int) -> tupl
             if low + 1 < m:
                 bound = min(bound, sure + left * (state[low + 1] / load[low + 1]))
             if step == 1:
-                floor = bound
+                floor = max(floor, bound)
             hopeless = bound >= best_cost * SAME
-        if step >= steps and best_cost < np.inf:
+        if best_cost * SAME <= floor or (step >= steps and best_cost < np.inf):
             return best, min(floor, best_cost)
         if hopeless:
             i -= 1
@@ -88,6 +89,20 @@ def cheapest_cover(load: Floats, state: Floats, need: float, steps: int) -> tupl
             taken[i] = True
             rest[i + 1], cost[i + 1] = rest[i] - load[i], cost[i] + state[i]
         i += 1
+
+
+@kernel
+def _floor_by_count(load: Floats, state: Floats, need: float) -> float:
+    """The bytes of the smallest bins, as many as are needed even of the heaviest: sharp where all weigh the same."""
+    bytes_ = np.sort(state)
+    cost, count = 0.0, 0
+    for weight in -np.sort(-load):
+        if need <= 0:
+            break
+        need -= weight
+        cost += bytes_[count]
+        count += 1
+    return cost
 
 
 @kernel
@@ -114,9 +129,9 @@ def shed(load: Floats, state: Floats, home: Ints, room: Floats, order: Ints, ste
         if free[k] < 0:
             mine = own[start[k] : start[k + 1]]
             out, floor[k] = cheapest_cover(load[mine], state[mine], -free[k], steps)
-            for j in mine[out]:
-                at[j] = NOWHERE
-                free[k] += load[j]
+            at[mine[out]] = NOWHERE
+            # Summed anew: the difference of large sums would be too coarse for a slow worker's small room.
+            free[k] = room[k] - load[mine[~out]].sum()
     return at, free, floor
 
 
@@ -202,9 +217,7 @@ def _where_to_eject(j: int, load: Floats, state: Floats, home: Ints, order: Ints
 
 
 @kernel
-def _ejected(
-    j: int, target: int, load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats
-) -> Ints:
+def _ejected(j: int, target: int, load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats) -> Ints:
     """Take away the cheapest bins lighter than bin j whose load it needs at `target`, in place; none if too few."""
     some, size, weight = np.empty(load.size, dtype=np.int64), 0, 0.0
     for strangers in (True, False):
@@ -263,3 +276,74 @@ def improve(
         if cost >= before * SAME:
             break
     return cost
+
+
+@kernel
+def flatten(
+    load: Floats, state: Floats, home: Ints, at: Ints, used: Floats, speed: Floats, enough: float, steps: int
+) -> float:
+    """Even out an assignment, in place, until nobody's load per speed exceeds `enough`; return the highest then.
+
+    First every bin that is NOWHERE goes where it weighs least, the heaviest first. Then the worst off gives a bin to
+    someone, or swaps one, so that the worse of the two is as well off as can be, and at equal merit for the fewest
+    bytes. It ends early where that does not help, or after looking at `steps` pairs of bins. `used` is the load of
+    each slot.
+    """
+    m, n = load.size, speed.size
+    for j in np.argsort(-load, kind="mergesort"):
+        if at[j] == NOWHERE:
+            target = 0
+            for k in range(1, n):
+                if (used[k] + load[j]) / speed[k] < (used[target] + load[j]) / speed[target]:
+                    target = k
+            at[j] = target
+            used[target] += load[j]
+    here = np.empty(m, dtype=np.int64)
+    step = 0
+    while True:
+        k = np.argmax(used / speed)
+        worst = used[k] / speed[k]
+        if worst <= enough or step > steps:
+            return worst
+        size = 0
+        for i in range(m):
+            if at[i] == k:
+                here[size] = i
+                size += 1
+        best, best_price = worst * SAME, np.inf
+        give, take, to = NOWHERE, NOWHERE, NOWHERE
+        for x in range(size):
+            i = here[x]
+            out = _price(i, k, state, home)
+            for j in range(-n, m):
+                # Below 0: nothing in return, from slot -1 - j.
+                l = at[j] if j >= 0 else -1 - j
+                back = load[j] if j >= 0 else 0.0
+                if l == k or back >= load[i]:
+                    continue
+                mine = (used[k] - load[i] + back) / speed[k]
+                theirs = (used[l] + load[i] - back) / speed[l]
+                merit = max(mine, theirs, enough)
+                if merit > best:
+                    continue
+                price = _price(i, l, state, home) - out
+                if j >= 0:
+                    price += _price(j, k, state, home) - _price(j, l, state, home)
+                if merit < best or price < best_price:
+                    best, best_price = merit, price
+                    give, take, to = i, j, l
+        step += size * (m + n)
+        if give < 0:
+            return worst
+        at[give] = to
+        used[k] -= load[give]
+        used[to] += load[give]
+        if take >= 0:
+            at[take] = k
+            used[k] += load[take]
+            used[to] -= load[take]
+
+
+@kernel
+def _price(j: int, k: int, state: Floats, home: Ints) -> float:
+    return state[j] if home[j] >= 0 and home[j] != k else 0.0

@@ -18,6 +18,9 @@ from meander.types import Assignment, BinId, Bytes, WorkerId, is_contiguous
 ROUNDING = 1e-9
 """A load counts as within its cap up to this relative excess: sums of floats are not exact."""
 
+LARGEST_NUMBER = 1e100
+"""Loads, sizes and capacities beyond this are refused: their sums and products would leave the range of floats."""
+
 LARGEST_WORKER_ID = 2**31 - 1
 LARGEST_WORKER_COUNT = 1_000_000
 
@@ -84,7 +87,7 @@ class Problem:
                 )
         put("workers", _wanted(workers))
         tau = _number("tau", tau)
-        if not (math.isfinite(tau) and tau >= 0):
+        if not 0 <= tau <= LARGEST_NUMBER:
             raise InvalidProblem(f"tau is {tau}; it must be a finite number of at least 0, such as 0.2")
         put("tau", tau)
         put("idle", _ids("idle", idle))
@@ -133,7 +136,7 @@ class Problem:
         for key, value in pairs:
             worker = _worker("a worker in capacities", key)
             capacity = _number(f"capacity of worker {worker}", value)
-            if not (math.isfinite(capacity) and capacity > 0):
+            if not 1 / LARGEST_NUMBER <= capacity <= LARGEST_NUMBER:
                 raise InvalidProblem(f"capacity of worker {worker} is {capacity}; it must be finite and above 0")
             if worker not in known:
                 raise InvalidProblem(
@@ -291,8 +294,10 @@ def _number(what: str, value: object) -> float:
 
 def _measure(name: str, unit: str, index: int, value: object) -> float:
     number = _number(f"{name} of {unit} {index}", value)
-    if not (math.isfinite(number) and number >= 0):
+    if not 0 <= number < math.inf:
         raise InvalidProblem(f"{name} of {unit} {index} is {number}; it must be finite and at least 0")
+    if number > LARGEST_NUMBER:
+        raise InvalidProblem(f"{name} of {unit} {index} is {number:g}, more than {LARGEST_NUMBER:g}; use a larger unit")
     return number
 
 

@@ -62,9 +62,7 @@ def redist(
     """
     heavy, weight = _number("heavy", heavy), _number("weight", weight)
     workers = list(problem.default_targets)
-    owner = ring.assign(
-        problem.bins, workers, capacities=problem.capacities, virtual_nodes=virtual_nodes, seed=seed
-    )
+    owner = ring.assign(problem.bins, workers, capacities=problem.capacities, virtual_nodes=virtual_nodes, seed=seed)
     for j in problem.pinned:
         owner[j] = problem.owner[j]
 
@@ -76,9 +74,7 @@ def redist(
     price = (_parts(problem.state_array) * len(workers)).tolist()
 
     column = {w: i for i, w in enumerate(workers)}
-    placed = np.bincount(
-        [column[w] for w in owner], weights=np.where(is_heavy, 0.0, load), minlength=len(workers)
-    )
+    placed = np.bincount([column[w] for w in owner], weights=np.where(is_heavy, 0.0, load), minlength=len(workers))
     by_load = np.argsort(-load, kind="stable")
     for heavy_bin in by_load[is_heavy[by_load]].tolist():
         before, after = placed / fair, (placed + load[heavy_bin]) / fair

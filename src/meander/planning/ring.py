@@ -73,9 +73,7 @@ def _points(
     return points[order], owners[order]
 
 
-def _counts(
-    workers: Sequence[WorkerId], capacities: Mapping[WorkerId, float], virtual_nodes: int
-) -> list[int]:
+def _counts(workers: Sequence[WorkerId], capacities: Mapping[WorkerId, float], virtual_nodes: int) -> list[int]:
     """Return how many points each worker has."""
     if not workers:
         raise InvalidOption("a ring needs at least one worker; workers is empty")

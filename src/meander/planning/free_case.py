@@ -1,0 +1,121 @@
+"""One choice of who will be there, as arrays for the kernels of `free`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.planning.problem import ROUNDING, Problem
+from meander.types import WorkerId
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NOWHERE = -1
+MARGIN = 0.999 * ROUNDING
+"""How far above its cap a load may be here; what is left of ROUNDING is for sums in another order."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """These workers and no others, as slots 0, 1, ... by ascending id.
+
+    Attributes:
+        workers: who will be there.
+        settled: the slot of each bin of the problem that has no choice, because it is pinned or weighs nothing;
+            NOWHERE for the others.
+        bins: those others. All arrays below that speak of bins speak of these.
+        load: their load, above 0.
+        state: their bytes.
+        home: their slot now, NOWHERE where the owner leaves.
+        held: load of the settled bins of each slot.
+        speed: capacity of each slot.
+        room: the load each slot can take beside what it holds.
+        limit: the load per unit of capacity that nobody may exceed.
+        forced: bytes of all bins whose owner leaves.
+    """
+
+    workers: tuple[WorkerId, ...]
+    settled: Ints
+    bins: Ints
+    load: Floats
+    state: Floats
+    home: Ints
+    held: Floats
+    speed: Floats
+    room: Floats
+    limit: float
+    forced: float
+
+    @classmethod
+    def of(cls, problem: Problem, workers: tuple[WorkerId, ...], capacity: float | None = None) -> Case:
+        """Return the case of these workers; `capacity` replaces the sum of theirs in the load cap."""
+        ids, owner = np.array(workers), np.array(problem.owner)
+        slot = np.minimum(np.searchsorted(ids, owner), ids.size - 1)
+        home = np.where(ids[slot] == owner, slot, NOWHERE)
+        load, state = problem.load_array, problem.state_array
+        stays = load == 0
+        stays[list(problem.pinned)] = True
+        settled = np.where(stays, np.maximum(home, 0), NOWHERE)
+        bins = np.flatnonzero(~stays)
+        speed = np.array([problem.capacity(w) for w in workers])
+        held = np.bincount(settled[stays], load[stays], minlength=ids.size)
+        limit = (1 + problem.tau) * problem.total_load / (capacity or math.fsum(speed)) * (1 + MARGIN)
+        return cls(
+            workers=workers,
+            settled=settled,
+            bins=bins,
+            load=load[bins],
+            state=state[bins],
+            home=home[bins],
+            held=held,
+            speed=speed,
+            room=_in_whole_grains(limit * speed - held, load[bins]),
+            limit=limit,
+            forced=float(state[home == NOWHERE].sum()),
+        )
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the pinned bins alone are too much for someone, or all bins for all."""
+        return bool((self.room < 0).any() or self.room.sum() < self.load.sum() * (1 - ROUNDING))
+
+    def owner(self, at: Ints) -> list[WorkerId]:
+        """Return the owner of each bin of the problem."""
+        slots = self.settled.copy()
+        slots[self.bins] = at
+        return [self.workers[k] for k in slots.tolist()]
+
+    def slots(self, owner: list[WorkerId]) -> Ints:
+        """Return the slots of the bins that may move, the inverse of `owner`."""
+        slot = {w: k for k, w in enumerate(self.workers)}
+        return np.array([slot[owner[j]] for j in self.bins.tolist()], dtype=np.int64)
+
+    def loads(self, at: Ints) -> Floats:
+        """Return the load of each slot."""
+        return self.held + np.bincount(at, self.load, minlength=self.speed.size)
+
+    def keeps_cap(self, at: Ints) -> bool:
+        """Whether nobody's load exceeds the cap, up to rounding."""
+        return bool((self.loads(at) <= self.limit * self.speed * (1 + ROUNDING - MARGIN)).all())
+
+    def cost(self, at: Ints) -> float:
+        """Return the bytes that move, those of leaving workers included."""
+        return self.forced + float(self.state[(at != self.home) & (self.home != NOWHERE)].sum())
+
+
+def _in_whole_grains(room: Floats, load: Floats) -> Floats:
+    """Where all loads are multiples of one grain, room for part of a grain is none."""
+    if not load.size:
+        return room
+    if (load == np.rint(load)).all() and load.max() < 2**53:
+        grain = float(np.gcd.reduce(load.astype(np.int64)))
+    else:
+        grain = float(load.min())
+        if np.abs(load / grain - np.rint(load / grain)).max() > 1e-12:
+            return room
+    # A little more than whole grains, for sums of loads that are not quite whole.
+    return np.where(room < 0, room, np.minimum(room, np.floor(room / grain) * grain * (1 + ROUNDING / 10)))

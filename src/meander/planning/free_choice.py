@@ -1,0 +1,96 @@
+"""Who leaves: the choices of workers that `free` looks at, where it has one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from meander.planning.free_case import NOWHERE, Case
+from meander.planning.free_search import COVER_STEPS
+from meander.planning.problem import Problem
+from meander.types import WorkerId
+
+MANY = 1000
+"""Choices that are listed; where there are more, those near the most promising one."""
+
+Workers = tuple[WorkerId, ...]
+
+
+def choices(problem: Problem) -> tuple[list[Workers], bool]:
+    """Return sets of workers that may be there afterwards, most promising first, and whether these are all.
+
+    A worker that stays has to shed some bytes at least, one that leaves sheds all: those for whom the difference is
+    small should leave. With equal capacities the sum of it is a lower bound and its order that of the bounds.
+    """
+    if not problem.planner_chooses:
+        return [problem.default_targets], True
+    price = _price_of_leaving(problem)
+    leaving = len(problem.survivors) - problem.wanted
+    every = math.comb(len(price), leaving) <= MANY
+    groups: Iterable[Workers]
+    if every:
+        groups = itertools.combinations(price, leaving)
+    else:
+        groups = _around(tuple(sorted(price, key=lambda w: (price[w], -w))[:leaving]), price)
+        if not problem.has_equal_capacities:
+            slowest = sorted(price, key=lambda w: (problem.capacity(w), price[w], -w))[:leaving]
+            groups = [tuple(slowest), *groups]
+    ranked = sorted(
+        (math.fsum(price[w] for w in group), tuple(w for w in problem.survivors if w not in group)) for group in groups
+    )
+    return [workers for _, workers in ranked[:MANY]], every
+
+
+def even_choices(problem: Problem) -> list[Workers]:
+    """Return sets of workers that differ in how evenly bins can be spread over them; the same for every tau.
+
+    Only their capacities matter for that. Sets with many fast workers come first, and no more than 64 are listed.
+    """
+    if not problem.planner_chooses:
+        return [problem.default_targets]
+    holders = {problem.owner[j] for j in problem.pinned}
+    others = [w for w in problem.survivors if w not in holders]
+    staying = problem.wanted - len(holders)
+    by_speed = sorted(others, key=lambda w: (-problem.capacity(w), w))
+    seen: dict[tuple[float, ...], Workers] = {}
+    for group in itertools.islice(itertools.combinations(by_speed, staying), 64 * MANY):
+        speeds = tuple(problem.capacity(w) for w in group)
+        if speeds not in seen:
+            seen[speeds] = tuple(sorted((*holders, *group)))
+        if len(seen) == 64 or problem.has_equal_capacities:
+            break
+    return list(seen.values())
+
+
+def largest_caps(problem: Problem) -> dict[WorkerId, float]:
+    """Return for everyone who may be there the most load they could carry beside the slowest possible others."""
+    everyone = (*problem.survivors, *problem.newcomers)
+    slowest = sorted(problem.capacity(w) for w in everyone)
+    beside = math.fsum(slowest[: problem.wanted - 1])
+    last = slowest[problem.wanted - 1]
+    unit = (1 + problem.tau) * problem.total_load
+    return {w: unit * problem.capacity(w) / (beside + max(last, problem.capacity(w))) for w in everyone}
+
+
+def _price_of_leaving(problem: Problem) -> dict[WorkerId, float]:
+    """Return for each worker that may leave the bytes it sheds then, less those it would have to shed anyway."""
+    from meander.planning import free_kernel
+
+    speed = math.fsum(problem.capacity(w) for w in problem.survivors) * problem.wanted / len(problem.survivors)
+    case = Case.of(problem, problem.survivors, capacity=speed)
+    order = free_kernel.by_bytes_per_load(case.load, case.state)
+    *_, floors = free_kernel.shed(case.load, case.state, case.home, np.maximum(case.room, 0), order, COVER_STEPS)
+    slot = {w: k for k, w in enumerate(problem.survivors)}
+    bytes_ = np.zeros(len(slot) + 1)
+    np.add.at(bytes_, [slot.get(w, NOWHERE) for w in problem.owner], problem.state_array)
+    holders = {problem.owner[j] for j in problem.pinned}
+    return {w: float(bytes_[k] - floors[k]) for w, k in slot.items() if w not in holders}
+
+
+def _around(group: Workers, price: dict[WorkerId, float]) -> list[Workers]:
+    """The group, and every group that differs from it by one."""
+    others = [w for w in price if w not in group]
+    return [group, *((*group[:i], w, *group[i + 1 :]) for i in range(len(group)) for w in others)]

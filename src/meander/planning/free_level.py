@@ -1,0 +1,70 @@
+"""The smallest tau: how evenly bins can be spread over given workers, whatever it costs.
+
+Nothing here looks at tau, so a plan at the smallest tau found finds the same assignment again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from meander.planning.free_case import NOWHERE, Case, Ints
+from meander.planning.free_search import EVEN_STEPS, WHOLE
+from meander.planning.problem import ROUNDING
+
+NEAR = 0.98
+"""How near the bounds come by halving."""
+
+
+class Level(NamedTuple):
+    """An even assignment, its highest load per unit of capacity, and whether there is provably none more even."""
+
+    case: Case
+    at: Ints
+    height: float
+    is_proven: bool
+
+    def tau(self, total_load: float) -> float:
+        """The tau that allows this assignment."""
+        return self.height * float(self.case.speed.sum()) / total_load - 1
+
+
+def level(case: Case, nodes: int) -> Level:
+    """Spread the bins as evenly as found: the heaviest first, then shifts and swaps, then branch and bound.
+
+    The last only for few bins. It searches below ever lower heights until there is nothing to be found, or until
+    `nodes` nodes are spent.
+    """
+    from meander.planning import free_branch, free_kernel
+
+    load, speed = case.load, case.speed
+    at = np.full(load.size, NOWHERE, dtype=np.int64)
+    free_kernel.flatten(load, case.state, case.home, at, case.held.copy(), speed, 0.0, EVEN_STEPS)
+    height = _height(case, at)
+    low = _floor(case)
+    is_proven = load.size <= WHOLE
+    while is_proven and low < height * (1 - ROUNDING):
+        # Halve what is in doubt, but not for ever: that nothing lies just below `height` has to be proven only once.
+        goal = (low + height) / 2 if low < NEAR * height else height * (1 - ROUNDING)
+        room = goal * speed - case.held
+        found, _, looked = free_branch.branch(load, np.zeros(load.size), case.home, room, np.inf, nodes)
+        nodes -= looked
+        if (found != NOWHERE).all():
+            at, height = found, _height(case, found)
+        elif nodes > 0:
+            low = goal
+        else:
+            is_proven = False
+    return Level(case, at, height, is_proven)
+
+
+def _height(case: Case, at: Ints) -> float:
+    return float((case.loads(at) / case.speed).max())
+
+
+def _floor(case: Case) -> float:
+    """No assignment is more even than this."""
+    evenly = (case.held.sum() + case.load.sum()) / case.speed.sum()
+    heaviest = ((case.held + case.load.max(initial=0.0)) / case.speed).min()
+    return float(max(evenly, heaviest, (case.held / case.speed).max()))

@@ -1,0 +1,84 @@
+"""Branch and bound on a few workers at a time: what brings `free` near the optimum where there are many bins."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meander.kernel import kernel
+from meander.planning.free_branch import branch
+from meander.planning.free_kernel import NOWHERE, SAME, Floats, Ints
+
+TEAM = 5
+"""Workers looked at together."""
+
+STRANGERS, NATIVES = 24, 8
+"""Bins looked at together: moved ones of the whole team, and of each of the team those cheapest to move."""
+
+NODES = 3000
+"""Nodes of one search."""
+
+PATIENCE = 4
+"""Rounds without a gain before it ends."""
+
+
+@kernel
+def rework(
+    load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats, cost: float, nodes: int
+) -> tuple[float, int]:
+    """Search anew around each moved bin, in place; return the bytes moved then and the nodes visited.
+
+    A team is the bin's home, the place where it is now and others drawn by lot. Of the team's bins, the moved
+    ones and those cheapest to move may go anywhere within the team; the others stay.
+    """
+    m, n = load.size, free.size
+    dearest = np.argsort(-state, kind="mergesort")
+    core, natives = np.empty(m, dtype=np.int64), np.empty(n, dtype=np.int64)
+    team, member = np.empty(min(TEAM, n), dtype=np.int64), np.empty(n, dtype=np.int64)
+    lot, visited, idle = np.int64(1), 0, 0
+    while idle < PATIENCE and visited < nodes:
+        idle += 1
+        for j in dearest:
+            if home[j] < 0 or at[j] == home[j] or state[j] <= 0:
+                continue
+            if visited >= nodes:
+                break
+            member[:] = NOWHERE
+            team[0], team[1] = home[j], at[j]
+            member[home[j]], member[at[j]] = 0, 1
+            for x in range(2, team.size):
+                lot = lot * np.int64(6364136223846793005) + np.int64(1442695040888963407)
+                k = ((lot >> 33) & np.int64(0x7FFFFFFF)) % n
+                while member[k] >= 0:
+                    k = (k + 1) % n
+                member[k], team[x] = x, k
+            size = 0
+            for i in range(m):
+                if member[at[i]] >= 0 and at[i] != home[i] and (size < STRANGERS or i == j):
+                    core[size] = i
+                    size += 1
+            natives[:] = 0
+            for i in order:
+                k = at[i]
+                if member[k] >= 0 and home[i] == k and natives[k] < NATIVES:
+                    natives[k] += 1
+                    core[size] = i
+                    size += 1
+            some = core[:size]
+            lodging, room, old = np.empty(size, dtype=np.int64), free[team], 0.0
+            for x in range(size):
+                i = some[x]
+                lodging[x] = member[home[i]] if home[i] >= 0 else NOWHERE
+                room[member[at[i]]] += load[i]
+                if lodging[x] >= 0 and home[i] != at[i]:
+                    old += state[i]
+            to, new, looked = branch(load[some], state[some], lodging, room, old, NODES)
+            visited += looked + size
+            if new < old * SAME:
+                idle = 0
+                cost += new - old
+                for x in range(size):
+                    free[at[some[x]]] += load[some[x]]
+                for x in range(size):
+                    at[some[x]] = team[to[x]]
+                    free[at[some[x]]] -= load[some[x]]
+    return cost, visited

@@ -1,0 +1,103 @@
+"""The cheapest assignment to given workers: first a good one, then a better one, then a proof."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from meander.planning.free_case import NOWHERE, Case, Floats, Ints
+
+COVER_STEPS = 20_000
+"""Steps of the search for what one worker sheds."""
+
+WHOLE = 64
+"""Bins up to which branch and bound looks at all of them at once."""
+
+EVEN_STEPS = 200_000_000
+"""Pairs of bins looked at while evening out loads: a few tenths of a second."""
+
+SAME = 1 - 1e-10
+
+
+class Found(NamedTuple):
+    """An assignment to a case's workers (None if there is none yet), its cost, and what no assignment can beat."""
+
+    case: Case
+    at: Ints | None
+    cost: float
+    floor: float
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether no assignment to these workers costs less."""
+        return self.cost * SAME <= self.floor
+
+
+def first(case: Case, ceiling: float) -> Found:
+    """Shed the cheapest bins of whoever has too much, and settle them where there is room.
+
+    Only the floor is found where it says that nothing costs less than `ceiling`.
+    """
+    from meander.planning import free_kernel
+
+    if case.is_hopeless:
+        return Found(case, None, math.inf, math.inf)
+    load, state, home = case.load, case.state, case.home
+    order = free_kernel.by_bytes_per_load(load, state)
+    at, free, floors = free_kernel.shed(load, state, home, case.room, order, COVER_STEPS)
+    floor = case.forced + float(floors.sum())
+    if floor >= ceiling * SAME:
+        return Found(case, None, math.inf, floor)
+    cost = free_kernel.settle(load, state, home, order, at, free, math.inf, 4 * load.size + 100)
+    if math.isinf(cost):
+        return even_out(case, at, floor)
+    free_kernel.improve(load, state, home, order, at, free, cost, 20)
+    return Found(case, at, case.cost(at), floor)
+
+
+def even_out(case: Case, at: Ints, floor: float) -> Found:
+    """Make an assignment of this one, in which bins may be NOWHERE or loads too high, by shifts and swaps."""
+    from meander.planning import free_kernel
+
+    at = at.copy()
+    used = case.held + np.bincount(at[at != NOWHERE], case.load[at != NOWHERE], minlength=case.speed.size)
+    free_kernel.flatten(case.load, case.state, case.home, at, used, case.speed, case.limit, EVEN_STEPS)
+    return better(case, at, floor) if case.keeps_cap(at) else Found(case, None, math.inf, floor)
+
+
+def better(case: Case, at: Ints, floor: float) -> Found:
+    """Bring moved bins home as long as that saves bytes."""
+    from meander.planning import free_kernel
+
+    at = at.copy()
+    order = free_kernel.by_bytes_per_load(case.load, case.state)
+    free_kernel.improve(case.load, case.state, case.home, order, at, _free(case, at), case.cost(at), 20)
+    return Found(case, at, case.cost(at), floor)
+
+
+def best(found: Found, ceiling: float, nodes: int) -> tuple[Found, int]:
+    """Search for an assignment cheaper than `found` and than `ceiling`; return the best, and the nodes visited."""
+    from meander.planning import free_branch, free_kernel, free_rework
+
+    case, visited = found.case, 0
+    load, state, home = case.load, case.state, case.home
+    if found.at is not None and case.room.size > 2 and load.size > WHOLE // 2:
+        at = found.at.copy()
+        order = free_kernel.by_bytes_per_load(load, state)
+        _, visited = free_rework.rework(load, state, home, order, at, _free(case, at), found.cost - case.forced, nodes)
+        found = found._replace(at=at, cost=case.cost(at))
+    if load.size <= WHOLE and not found.is_proven:
+        start = min(found.cost, ceiling) - case.forced
+        at, _, looked = free_branch.branch(load, state, home, case.room, start, nodes)
+        visited += looked
+        if (at != NOWHERE).all():
+            found = found._replace(at=at, cost=case.cost(at))
+        if looked < nodes:
+            found = found._replace(floor=max(found.floor, min(found.cost, ceiling)))
+    return found, visited
+
+
+def _free(case: Case, at: Ints) -> Floats:
+    return case.room - np.bincount(at, case.load, minlength=case.room.size)

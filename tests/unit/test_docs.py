@@ -1,0 +1,91 @@
+"""What the documents show, runs: Python blocks, commands, examples and docstrings."""
+
+import doctest
+import importlib
+import json
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import meander
+from meander.cli import main
+
+ROOT = Path(meander.__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page, language):
+    return [code for kind, code in BLOCK.findall(page.read_text()) if kind == language]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.name)
+def test_python_on_a_page_runs_from_top_to_bottom(page):
+    names = {}
+    for code in blocks(page, "python"):
+        exec(compile(code, str(page), "exec"), names)  # noqa: S102
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "console")], ids=lambda page: page.name)
+def test_commands_on_a_page_exist_and_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for code in blocks(page, "json"):
+        (tmp_path / "problem.json").write_text(json.dumps(json.loads(code)))
+    help_text = subprocess.run([str(ROOT / "dev")], capture_output=True, text=True, check=True).stdout
+    for line in "".join(blocks(page, "console")).splitlines():
+        if not line.startswith("$ "):
+            continue
+        command = line[2:]
+        if command.startswith("./dev"):
+            words = shlex.split(command, comments=True)
+            assert len(words) == 1 or f"  {words[1]} " in help_text, command
+        elif command.startswith("meander"):
+            pipeline = command.replace("meander", f"{shlex.quote(sys.executable)} -m meander")
+            done = subprocess.run(["bash", "-o", "pipefail", "-c", pipeline], capture_output=True, text=True)
+            assert done.returncode == 0, (command, done.stderr)
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_runs_and_is_short(example):
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert len(example.read_text().splitlines()) <= 50
+
+
+MODULES = [
+    name for _, name, _ in pkgutil.walk_packages(meander.__path__, "meander.") if not name.endswith("__main__")
+]
+
+
+@pytest.mark.parametrize("name", ["meander", *MODULES])
+def test_examples_in_docstrings_hold(name):
+    module = importlib.import_module(name)
+    finder = doctest.DocTestFinder()
+    runner = doctest.DocTestRunner()
+    for test in finder.find(module, name):
+        runner.run(test)
+    for value in vars(module).values():
+        # A planner or schedule is an object; its docstring is that of the function it was made of.
+        function = getattr(value, "target", None) or getattr(value, "steps", None)
+        if callable(function) and getattr(function, "__module__", None) == name:
+            for test in finder.find(function, f"{name}.{function.__name__}", globs=vars(module).copy()):
+                runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+def test_docs_name_every_planner_schedule_and_command(capsys):
+    planners = (ROOT / "docs" / "choose-a-planner.md").read_text()
+    assert all(f"`{name}`" in planners for name in meander.planners())
+    steps = (ROOT / "docs" / "cut-a-plan-into-steps.md").read_text()
+    assert all(f"`{name}`" in steps for name in meander.schedules())
+    assert main(["--help"]) == 0
+    commands = re.findall(r"^  (\w+)  ", capsys.readouterr().out.split("Commands:")[1], re.MULTILINE)
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert commands
+    assert all(f"`{command}`" in changelog for command in commands)
