@@ -50,13 +50,14 @@ def median_ms(call: Callable[[], object], rounds: int, least_s: float = 0.2) -> 
     return statistics.median(times) * 1e3
 
 
-def new_process_s() -> float:
-    """What `import meander` plus a first ssm plan costs in a new process, above an interpreter that imports NumPy."""
+def new_process_s(bins: int, workers: int) -> float:
+    """Seconds for `import meander` and a first ssm plan in a new process that has imported NumPy."""
     ask = (
-        "import time; t = time.perf_counter(); import meander as me;"
-        "me.plan(me.Problem([1, 2, 3], [1, 2, 3], [0, 0, 1], 2, 1.0)); print(time.perf_counter() - t)"
+        "import numpy, time; t = time.perf_counter(); import meander as me;"
+        f"owner = [j * {workers} // {bins} for j in range({bins})];"
+        f"me.plan(me.Problem([1] * {bins}, [1] * {bins}, owner, {workers} + 1, 1.0)); print(time.perf_counter() - t)"
     )
-    run = [sys.executable, "-c", f"import numpy; {ask}"]
+    run = [sys.executable, "-c", ask]
     times = [float(subprocess.run(run, capture_output=True, text=True, check=True).stdout) for _ in range(6)]
     return statistics.median(times[1:])
 
@@ -100,7 +101,7 @@ def main() -> int:
             progress.advance(task)
         growth = _growth(rounds, 0.2), _growth(rounds, 1.2)
         progress.advance(task, 2)
-        cold = new_process_s()
+        light, full = new_process_s(64, 16), new_process_s(4096, 64)
     CONSOLE.print(table)
     CONSOLE.print()
     return _targets(
@@ -112,7 +113,8 @@ def main() -> int:
             ("ssm, time at 4096 bins / time at 2048, tau 0.2", growth[0], 2.5),
             ("ssm, time at 4096 bins / time at 2048, tau 1.2", growth[1], 2.5),
             ("free, 4096 bins, 64 -> 65, tau 0.2: ms", took["free", 4096, 64, 65, 0.2], 1000.0),
-            ("a new process: import and first ssm plan, s", cold, 1.0),
+            ("a new process: import and first plan of 64 bins (interpreted), s", light, 1.0),
+            ("a new process: import and first plan of 4096 bins (loads Numba's cache), s", full, 1.0),
         ]
     )
 

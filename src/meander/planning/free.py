@@ -121,10 +121,10 @@ def _no_worse_than_ssm(problem: Problem, found: Found, nodes: int) -> tuple[Foun
 
 def _by_evenness(problem: Problem, nodes: int, hint: float | None) -> Found:
     """Return an assignment made from the most even one, or say why there is none."""
-    flattest = min(
-        (level(Case.of(problem, workers), nodes) for workers in even_choices(problem)),
-        key=lambda found: found.tau(problem.total_load),
-    )
+    sets, complete = even_choices(problem)
+    levels = [level(Case.of(problem, workers), nodes // len(sets) + 1) for workers in sets]
+    flattest = min(levels, key=lambda found: found.tau(problem.total_load))
+    flattest = flattest._replace(is_proven=complete and all(found.is_proven for found in levels))
     if not flattest.case.keeps_cap(flattest.at):
         raise _infeasible(problem, flattest, hint)
     return best(better(flattest.case, flattest.at, 0.0), math.inf, nodes)[0]
@@ -139,7 +139,8 @@ def _infeasible(problem: Problem, flattest: Level, hint: float | None) -> Infeas
     pinned = {w: math.fsum(problem.load[j] for j in problem.pinned if problem.owner[j] == w) for w in caps}
     overfull = [w for w in caps if pinned[w] > caps[w] * (1 + ROUNDING)]
     if problem.load[heaviest] > max(caps.values()) * (1 + ROUNDING):
-        reason = f"bin {heaviest} alone has load {problem.load[heaviest]:g}, above the cap of {max(caps.values()):g} per worker"
+        most = max(caps.values())
+        reason = f"bin {heaviest} alone has load {problem.load[heaviest]:g}, above the cap of {most:g} per worker"
     elif overfull:
         reason = (
             f"the bins pinned to worker {overfull[0]} have load {pinned[overfull[0]]:g} together, "

@@ -215,7 +215,7 @@ def _shed(
             if place[own[o]] > d:
                 without = bytes_ + need * ratio[own[o]]
                 break
-        return min(with_it, without)
+        return float(min(with_it, without))
     return bytes_
 
 

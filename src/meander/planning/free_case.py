@@ -25,8 +25,8 @@ class Case:
 
     Attributes:
         workers: who will be there.
-        settled: the slot of each bin of the problem that has no choice, because it is pinned or weighs nothing;
-            NOWHERE for the others.
+        settled: the slot of each bin of the problem that has no choice, because it is pinned or weighs as good as
+            nothing; NOWHERE for the others.
         bins: those others. All arrays below that speak of bins speak of these.
         load: their load, above 0.
         state: their bytes.
@@ -57,12 +57,15 @@ class Case:
         slot = np.minimum(np.searchsorted(ids, owner), ids.size - 1)
         home = np.where(ids[slot] == owner, slot, NOWHERE)
         load, state = problem.load_array, problem.state_array
-        stays = load == 0
+        speed = np.array([problem.capacity(w) for w in workers])
+        # The same for every tau, and all of them together weigh less than what MARGIN leaves.
+        least_share = problem.total_load * float(speed.min()) / math.fsum(speed)
+        stays = load * problem.bins <= 0.5 * (ROUNDING - MARGIN) * least_share
         stays[list(problem.pinned)] = True
         settled = np.where(stays, np.maximum(home, 0), NOWHERE)
         bins = np.flatnonzero(~stays)
-        speed = np.array([problem.capacity(w) for w in workers])
-        held = np.bincount(settled[stays], load[stays], minlength=ids.size)
+        held = np.zeros(ids.size)
+        np.add.at(held, settled[stays], load[stays])
         limit = (1 + problem.tau) * problem.total_load / (capacity or math.fsum(speed)) * (1 + MARGIN)
         return cls(
             workers=workers,
@@ -73,7 +76,7 @@ class Case:
             home=home[bins],
             held=held,
             speed=speed,
-            room=_in_whole_grains(limit * speed - held, load[bins]),
+            room=whole_grains(limit * speed - held, load[bins]),
             limit=limit,
             forced=float(state[home == NOWHERE].sum()),
         )
@@ -107,7 +110,7 @@ class Case:
         return self.forced + float(self.state[(at != self.home) & (self.home != NOWHERE)].sum())
 
 
-def _in_whole_grains(room: Floats, load: Floats) -> Floats:
+def whole_grains(room: Floats, load: Floats) -> Floats:
     """Where all loads are multiples of one grain, room for part of a grain is none."""
     if not load.size:
         return room

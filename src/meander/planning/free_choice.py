@@ -16,6 +16,9 @@ from meander.types import WorkerId
 MANY = 1000
 """Choices that are listed; where there are more, those near the most promising one."""
 
+FEW = 16
+"""Choices whose most even assignment is looked for."""
+
 Workers = tuple[WorkerId, ...]
 
 
@@ -44,25 +47,25 @@ def choices(problem: Problem) -> tuple[list[Workers], bool]:
     return [workers for _, workers in ranked[:MANY]], every
 
 
-def even_choices(problem: Problem) -> list[Workers]:
-    """Return sets of workers that differ in how evenly bins can be spread over them; the same for every tau.
+def even_choices(problem: Problem) -> tuple[list[Workers], bool]:
+    """Return sets of workers that differ in how evenly bins can be spread over them, and whether these are all.
 
-    Only their capacities matter for that. Sets with many fast workers come first, and no more than 64 are listed.
+    Only their capacities matter for that, and tau does not. Sets of fast workers come first.
     """
     if not problem.planner_chooses:
-        return [problem.default_targets]
+        return [problem.default_targets], True
     holders = {problem.owner[j] for j in problem.pinned}
     others = [w for w in problem.survivors if w not in holders]
     staying = problem.wanted - len(holders)
     by_speed = sorted(others, key=lambda w: (-problem.capacity(w), w))
-    seen: dict[tuple[float, ...], Workers] = {}
-    for group in itertools.islice(itertools.combinations(by_speed, staying), 64 * MANY):
-        speeds = tuple(problem.capacity(w) for w in group)
-        if speeds not in seen:
-            seen[speeds] = tuple(sorted((*holders, *group)))
-        if len(seen) == 64 or problem.has_equal_capacities:
-            break
-    return list(seen.values())
+    groups = itertools.combinations(by_speed, staying)
+    if problem.has_equal_capacities:
+        return [tuple(sorted((*holders, *next(groups))))], True
+    different: dict[tuple[float, ...], Workers] = {}
+    for group in itertools.islice(groups, MANY):
+        different.setdefault(tuple(problem.capacity(w) for w in group), tuple(sorted((*holders, *group))))
+    sets = list(different.values())
+    return sets[:FEW], len(sets) <= FEW and math.comb(len(by_speed), staying) <= MANY
 
 
 def largest_caps(problem: Problem) -> dict[WorkerId, float]:

@@ -46,12 +46,13 @@ def cheapest_cover(load: Floats, state: Floats, need: float, steps: int) -> tupl
         bytes_[i + 1] = bytes_[i] + state[i]
     rest, cost = np.empty(m + 1), np.empty(m + 1)
     taken, best = np.zeros(m, dtype=np.bool_), np.ones(m, dtype=np.bool_)
+    all_taken = np.ones(m + 1, dtype=np.bool_)
     best_cost = np.inf
     rest[0], cost[0] = need, 0.0
     i, step = 0, 0
     while True:
         step += 1
-        covered = rest[i] <= 0
+        covered = rest[i] <= 0 or (i == m and all_taken[m])
         if covered and cost[i] < best_cost:
             best_cost = cost[i]
             best[:i] = taken[:i]
@@ -83,10 +84,10 @@ def cheapest_cover(load: Floats, state: Floats, need: float, steps: int) -> tupl
                 i -= 1
             if i < 0:
                 return best, best_cost
-            taken[i] = False
+            taken[i], all_taken[i + 1] = False, False
             rest[i + 1], cost[i + 1] = rest[i], cost[i]
         else:
-            taken[i] = True
+            taken[i], all_taken[i + 1] = True, all_taken[i]
             rest[i + 1], cost[i + 1] = rest[i] - load[i], cost[i] + state[i]
         i += 1
 
@@ -95,13 +96,12 @@ def cheapest_cover(load: Floats, state: Floats, need: float, steps: int) -> tupl
 def _floor_by_count(load: Floats, state: Floats, need: float) -> float:
     """The bytes of the smallest bins, as many as are needed even of the heaviest: sharp where all weigh the same."""
     bytes_ = np.sort(state)
-    cost, count = 0.0, 0
-    for weight in -np.sort(-load):
-        if need <= 0:
+    cost, nothing = 0.0, need * (1 - SAME)
+    for i, weight in enumerate(-np.sort(-load)):
+        if need <= nothing:
             break
         need -= weight
-        cost += bytes_[count]
-        count += 1
+        cost += bytes_[i]
     return cost
 
 
@@ -232,10 +232,11 @@ def _ejected(j: int, target: int, load: Floats, state: Floats, home: Ints, order
         return some[:0]
     price = np.where(home[some] == target, state[some], 0.0)
     out, _ = cheapest_cover(load[some], price, need, COVER_STEPS)
-    for i in some[out]:
+    ejected: Ints = some[out]
+    for i in ejected:
         at[i] = NOWHERE
         free[target] += load[i]
-    return some[out]
+    return ejected
 
 
 @kernel
@@ -276,74 +277,3 @@ def improve(
         if cost >= before * SAME:
             break
     return cost
-
-
-@kernel
-def flatten(
-    load: Floats, state: Floats, home: Ints, at: Ints, used: Floats, speed: Floats, enough: float, steps: int
-) -> float:
-    """Even out an assignment, in place, until nobody's load per speed exceeds `enough`; return the highest then.
-
-    First every bin that is NOWHERE goes where it weighs least, the heaviest first. Then the worst off gives a bin to
-    someone, or swaps one, so that the worse of the two is as well off as can be, and at equal merit for the fewest
-    bytes. It ends early where that does not help, or after looking at `steps` pairs of bins. `used` is the load of
-    each slot.
-    """
-    m, n = load.size, speed.size
-    for j in np.argsort(-load, kind="mergesort"):
-        if at[j] == NOWHERE:
-            target = 0
-            for k in range(1, n):
-                if (used[k] + load[j]) / speed[k] < (used[target] + load[j]) / speed[target]:
-                    target = k
-            at[j] = target
-            used[target] += load[j]
-    here = np.empty(m, dtype=np.int64)
-    step = 0
-    while True:
-        k = np.argmax(used / speed)
-        worst = used[k] / speed[k]
-        if worst <= enough or step > steps:
-            return worst
-        size = 0
-        for i in range(m):
-            if at[i] == k:
-                here[size] = i
-                size += 1
-        best, best_price = worst * SAME, np.inf
-        give, take, to = NOWHERE, NOWHERE, NOWHERE
-        for x in range(size):
-            i = here[x]
-            out = _price(i, k, state, home)
-            for j in range(-n, m):
-                # Below 0: nothing in return, from slot -1 - j.
-                l = at[j] if j >= 0 else -1 - j
-                back = load[j] if j >= 0 else 0.0
-                if l == k or back >= load[i]:
-                    continue
-                mine = (used[k] - load[i] + back) / speed[k]
-                theirs = (used[l] + load[i] - back) / speed[l]
-                merit = max(mine, theirs, enough)
-                if merit > best:
-                    continue
-                price = _price(i, l, state, home) - out
-                if j >= 0:
-                    price += _price(j, k, state, home) - _price(j, l, state, home)
-                if merit < best or price < best_price:
-                    best, best_price = merit, price
-                    give, take, to = i, j, l
-        step += size * (m + n)
-        if give < 0:
-            return worst
-        at[give] = to
-        used[k] -= load[give]
-        used[to] += load[give]
-        if take >= 0:
-            at[take] = k
-            used[k] += load[take]
-            used[to] -= load[take]
-
-
-@kernel
-def _price(j: int, k: int, state: Floats, home: Ints) -> float:
-    return state[j] if home[j] >= 0 and home[j] != k else 0.0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meander.planning.free_case import NOWHERE, Case, Ints
+from meander.planning.free_case import NOWHERE, Case, Ints, whole_grains
 from meander.planning.free_search import EVEN_STEPS, WHOLE
 from meander.planning.problem import ROUNDING
 
@@ -36,27 +36,28 @@ def level(case: Case, nodes: int) -> Level:
     The last only for few bins. It searches below ever lower heights until there is nothing to be found, or until
     `nodes` nodes are spent.
     """
-    from meander.planning import free_branch, free_kernel
+    from meander.planning import free_branch, free_level_kernel
 
     load, speed = case.load, case.speed
     at = np.full(load.size, NOWHERE, dtype=np.int64)
-    free_kernel.flatten(load, case.state, case.home, at, case.held.copy(), speed, 0.0, EVEN_STEPS)
-    height = _height(case, at)
-    low = _floor(case)
-    is_proven = load.size <= WHOLE
-    while is_proven and low < height * (1 - ROUNDING):
+    free_level_kernel.flatten(load, case.state, case.home, at, case.held.copy(), speed, 0.0, EVEN_STEPS)
+    height, low = _height(case, at), _floor(case)
+    while low < height * (1 - ROUNDING):
         # Halve what is in doubt, but not for ever: that nothing lies just below `height` has to be proven only once.
         goal = (low + height) / 2 if low < NEAR * height else height * (1 - ROUNDING)
-        room = goal * speed - case.held
+        room = whole_grains(goal * speed - case.held, load)
+        if room.sum() < load.sum() * (1 - ROUNDING):
+            low = goal
+            continue
+        if load.size > WHOLE or nodes <= 0:
+            break
         found, _, looked = free_branch.branch(load, np.zeros(load.size), case.home, room, np.inf, nodes)
-        nodes -= looked
         if (found != NOWHERE).all():
             at, height = found, _height(case, found)
-        elif nodes > 0:
+        elif looked < nodes:
             low = goal
-        else:
-            is_proven = False
-    return Level(case, at, height, is_proven)
+        nodes -= looked
+    return Level(case, at, height, low >= height * (1 - ROUNDING))
 
 
 def _height(case: Case, at: Ints) -> float:

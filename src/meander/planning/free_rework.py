@@ -11,14 +11,11 @@ from meander.planning.free_kernel import NOWHERE, SAME, Floats, Ints
 TEAM = 5
 """Workers looked at together."""
 
-STRANGERS, NATIVES = 24, 8
+STRANGERS, NATIVES = 24, 6
 """Bins looked at together: moved ones of the whole team, and of each of the team those cheapest to move."""
 
-NODES = 3000
+NODES = 1000
 """Nodes of one search."""
-
-PATIENCE = 4
-"""Rounds without a gain before it ends."""
 
 
 @kernel
@@ -28,15 +25,15 @@ def rework(
     """Search anew around each moved bin, in place; return the bytes moved then and the nodes visited.
 
     A team is the bin's home, the place where it is now and others drawn by lot. Of the team's bins, the moved
-    ones and those cheapest to move may go anywhere within the team; the others stay.
+    ones and those cheapest to move may go anywhere within the team; the others stay. It ends when `nodes` are spent.
     """
     m, n = load.size, free.size
     dearest = np.argsort(-state, kind="mergesort")
     core, natives = np.empty(m, dtype=np.int64), np.empty(n, dtype=np.int64)
     team, member = np.empty(min(TEAM, n), dtype=np.int64), np.empty(n, dtype=np.int64)
-    lot, visited, idle = np.int64(1), 0, 0
-    while idle < PATIENCE and visited < nodes:
-        idle += 1
+    lot, visited, before = np.int64(1), 0, -1
+    while before < visited < nodes:
+        before = visited
         for j in dearest:
             if home[j] < 0 or at[j] == home[j] or state[j] <= 0:
                 continue
@@ -72,9 +69,8 @@ def rework(
                 if lodging[x] >= 0 and home[i] != at[i]:
                     old += state[i]
             to, new, looked = branch(load[some], state[some], lodging, room, old, NODES)
-            visited += looked + size
+            visited += looked + size + m // 64  # what it takes to find them counts too
             if new < old * SAME:
-                idle = 0
                 cost += new - old
                 for x in range(size):
                     free[at[some[x]]] += load[some[x]]

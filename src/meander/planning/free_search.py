@@ -59,11 +59,11 @@ def first(case: Case, ceiling: float) -> Found:
 
 def even_out(case: Case, at: Ints, floor: float) -> Found:
     """Make an assignment of this one, in which bins may be NOWHERE or loads too high, by shifts and swaps."""
-    from meander.planning import free_kernel
+    from meander.planning import free_level_kernel
 
     at = at.copy()
     used = case.held + np.bincount(at[at != NOWHERE], case.load[at != NOWHERE], minlength=case.speed.size)
-    free_kernel.flatten(case.load, case.state, case.home, at, used, case.speed, case.limit, EVEN_STEPS)
+    free_level_kernel.flatten(case.load, case.state, case.home, at, used, case.speed, case.limit, EVEN_STEPS)
     return better(case, at, floor) if case.keeps_cap(at) else Found(case, None, math.inf, floor)
 
 
@@ -83,19 +83,21 @@ def best(found: Found, ceiling: float, nodes: int) -> tuple[Found, int]:
 
     case, visited = found.case, 0
     load, state, home = case.load, case.state, case.home
-    if found.at is not None and case.room.size > 2 and load.size > WHOLE // 2:
-        at = found.at.copy()
-        order = free_kernel.by_bytes_per_load(load, state)
-        _, visited = free_rework.rework(load, state, home, order, at, _free(case, at), found.cost - case.forced, nodes)
-        found = found._replace(at=at, cost=case.cost(at))
-    if load.size <= WHOLE and not found.is_proven:
+    if load.size <= WHOLE:
+        most = nodes if found.at is None else nodes // 2 + 1
         start = min(found.cost, ceiling) - case.forced
-        at, _, looked = free_branch.branch(load, state, home, case.room, start, nodes)
-        visited += looked
+        at, _, visited = free_branch.branch(load, state, home, case.room, start, most)
         if (at != NOWHERE).all():
             found = found._replace(at=at, cost=case.cost(at))
-        if looked < nodes:
-            found = found._replace(floor=max(found.floor, min(found.cost, ceiling)))
+        if visited < most:
+            return found._replace(floor=max(found.floor, min(found.cost, ceiling))), visited
+    if found.at is not None and case.room.size > 2:
+        at = found.at.copy()
+        order = free_kernel.by_bytes_per_load(load, state)
+        bytes_ = found.cost - case.forced
+        _, looked = free_rework.rework(load, state, home, order, at, _free(case, at), bytes_, nodes - visited)
+        visited += looked
+        found = found._replace(at=at, cost=case.cost(at))
     return found, visited
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.errors import InvalidOption, InvalidProblem, TooLarge
+from meander.planning import partitions_kernel
 from meander.planning.intervals import Piece, infeasible, prefix_sums, smallest_cap, target_of
 from meander.planning.partitions import Cuts, as_table, partitions
 from meander.planning.plans import Plan
@@ -112,8 +113,6 @@ def _backwards(
     state: NDArray[np.float64], stages: list[list[Cuts]]
 ) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
     """Return the cost from each partitioning of the first stage to the end, and each stage's best successors."""
-    from meander.planning import partitions_kernel
-
     tables = [as_table(stage) for stage in stages]
     onward = np.zeros(len(stages[-1]))
     choices: list[NDArray[np.int64]] = []
@@ -125,8 +124,7 @@ def _backwards(
 
 def _match(problem: Problem, cuts: Cuts) -> tuple[float, list[Piece]]:
     """Give a fixed partitioning to the workers so that the most state stays: (bytes that stay, pieces)."""
-    # Imported here because SciPy takes a while, which only those who plan should pay.
-    from scipy.optimize import linear_sum_assignment
+    from scipy.optimize import linear_sum_assignment  # slow to import, and rarely needed
 
     stays = problem.survivors
     begins = (0, *cuts[:-1])

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from meander.planning import ssm_general, ssm_kernel
 from meander.planning.intervals import Piece, infeasible, prefix_sums, smallest_cap, target_of
 from meander.planning.planner import Target, planner
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import runs
+
+LIGHT = 2048
+"""Bins times workers up to which a new process is answered without waiting for Numba."""
 
 
 @planner(keeps_cap=True, contiguous=True)
@@ -34,15 +38,10 @@ def ssm(problem: Problem) -> Target:
     """
     if problem.is_contiguous and problem.has_equal_capacities and not problem.pinned:
         return _ssm_of_intervals(problem)
-    from meander.planning.ssm_general import solve
-
-    return target_of(problem, solve(problem))
+    return target_of(problem, ssm_general.solve(problem))
 
 
 def _ssm_of_intervals(problem: Problem) -> Target:
-    # Imported here because Numba takes half a second, which only those who plan should pay.
-    from meander.planning import ssm_kernel
-
     # More intervals than bins cannot all be filled.
     intervals = min(problem.wanted, problem.bins)
     cap = (1 + problem.tau) * problem.total_load / problem.wanted
@@ -50,7 +49,8 @@ def _ssm_of_intervals(problem: Problem) -> Target:
     stays = set(problem.survivors)
     edge = np.array([run.start for run in present] + [problem.bins])
     keeps = np.array([run.worker in stays for run in present])
-    starts, keepers = ssm_kernel.best_intervals(
+    solve = ssm_kernel.best_intervals
+    starts, keepers = (solve.lightly if problem.bins * intervals <= LIGHT else solve)(
         problem.load_array, problem.state_array, edge, keeps, cap * (1 + ROUNDING), intervals
     )
     if not starts.size:

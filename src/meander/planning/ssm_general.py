@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from meander.errors import TooLarge
+from meander.planning import ssm_general_kernel
 from meander.planning.intervals import Piece, infeasible, prefix_sums
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import WorkerId, runs
@@ -183,8 +183,6 @@ class _Search:
 
     def table(self, memory: _Memory, price: NDArray[np.float64]) -> tuple[float, list[Piece]]:
         """Solve the relaxed problem: its value after prices, and its pieces."""
-        from meander.planning import ssm_general_kernel
-
         held, slot = memory.slots()
         cells = (self.problem.bins + 1) * self.spent.size * 2 ** held.shape[1]
         window = 1 + int((np.arange(self.load.size) - self._left_ends()).mean())
@@ -219,6 +217,8 @@ class _Search:
 
     def _true_answer(self, relaxed: list[Piece]) -> tuple[float, list[Piece]]:
         """Keep the boundaries and capacities of a relaxed answer and match each owner to one piece at most."""
+        from scipy.optimize import linear_sum_assignment  # slow to import, and rarely needed
+
         state = self.problem.state_array
         gain = np.zeros((len(self.owners), len(relaxed)))
         forced = 1.0 + float(state.sum())

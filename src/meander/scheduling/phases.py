@@ -171,8 +171,8 @@ class _Copying:
     def _pairs(self) -> list[tuple[int, int]]:
         """Choose who sends to whom: nobody may idle who has no time for it."""
         while not self.wide.cover(self._busy(0), self._busy(1)):
-            # At one unit there is always an answer: it is the theorem of Birkhoff and von Neumann.
-            self._set_threshold(self.threshold * 3 // 4)
+            # Ends at one unit at the latest: there the theorem of Birkhoff and von Neumann promises an answer.
+            self._set_threshold(self.threshold * 7 // 8)
         self.wide.extend()
         pairs = [(sender, receiver) for sender, receiver in enumerate(self.wide.mate[0]) if receiver >= 0]
         idle = ~self.wide.matched[1]
