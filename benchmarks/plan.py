@@ -97,7 +97,8 @@ def main() -> int:
             took[name, bins, now, then, tau] = ms
             share = answer.cost / (answer.cost + answer.gain)
             fullest = max(answer.loads[w] / answer.caps[w] for w in answer.workers)
-            table.add_row(name, str(bins), f"{now} -> {then}", f"{tau:g}", f"{ms:.3f}", f"{share:.2%}", f"{fullest:.2f}")
+            figures = f"{tau:g}", f"{ms:.3f}", f"{share:.2%}", f"{fullest:.2f}"
+            table.add_row(name, str(bins), f"{now} -> {then}", *figures)
             progress.advance(task)
         growth = _growth(rounds, 0.2), _growth(rounds, 1.2)
         progress.advance(task, 2)

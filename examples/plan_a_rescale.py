@@ -1,4 +1,4 @@
-"""A worker is added: what moves, in which steps, and is it right?"""
+"""A worker is added: what moves, in which steps, and whether it is right."""
 
 import meander as me
 

@@ -89,9 +89,7 @@ class Assignment:
         owner, since = list(self.owner), list(self.since)
         for move in moves:
             if not 0 <= move.bin < len(owner):
-                raise InvalidPlan(
-                    f"there is no bin {move.bin}: this assignment has bins 0 to {len(owner) - 1}"
-                )
+                raise InvalidPlan(f"there is no bin {move.bin}: this assignment has bins 0 to {len(owner) - 1}")
             if owner[move.bin] != move.source:
                 raise InvalidPlan(
                     f"bin {move.bin} belongs to worker {owner[move.bin]} since batch {since[move.bin]}, "

@@ -9,16 +9,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from meander.errors import Infeasible, TooLarge
+from meander.errors import Infeasible
 from meander.planning.check import check
 from meander.planning.free import free
 from meander.planning.problem import ROUNDING, Problem
-from meander.planning.ssm import ssm
 from meander.types import WorkerId
 
 TAUS = [0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.2]
@@ -82,7 +81,9 @@ def _milp(problem: Problem, workers: Sequence[WorkerId]) -> float | None:
         quarters = [4 * problem.load[i // n] if i % n == k else 0.0 for i in range(m * n)]
         rows.append(quarters + [-float(math.floor(cap)) if k == i else 0.0 for i in range(n)])
         total.append((-np.inf, 0.0))
-        rows.append([1.0 if i % n == k else 0.0 for i in range(m * n)] + [-float(m) if k == i else 0.0 for i in range(n)])
+        rows.append(
+            [1.0 if i % n == k else 0.0 for i in range(m * n)] + [-float(m) if k == i else 0.0 for i in range(n)]
+        )
         total.append((-np.inf, 0.0))
     rows.append([0.0] * (m * n) + [1.0] * n)
     count.append((float(problem.wanted),) * 2)

@@ -5,10 +5,10 @@ import random
 
 import pytest
 from hypothesis import given, settings
-from oracles import best_contiguous_gain, problems, random_problem
 
 from meander import Infeasible, check, plan
 from meander.types import is_contiguous
+from oracles import best_contiguous_gain, problems, random_problem
 
 
 def gain_of(planner, problem):

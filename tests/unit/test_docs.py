@@ -28,7 +28,7 @@ def blocks(page, language):
 def test_python_on_a_page_runs_from_top_to_bottom(page):
     names = {}
     for code in blocks(page, "python"):
-        exec(compile(code, str(page), "exec"), names)  # noqa: S102
+        exec(compile(code, str(page), "exec"), names)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "console")], ids=lambda page: page.name)
@@ -58,9 +58,7 @@ def test_an_example_runs_and_is_short(example):
     assert len(example.read_text().splitlines()) <= 50
 
 
-MODULES = [
-    name for _, name, _ in pkgutil.walk_packages(meander.__path__, "meander.") if not name.endswith("__main__")
-]
+MODULES = [name for _, name, _ in pkgutil.walk_packages(meander.__path__, "meander.") if not name.endswith("__main__")]
 
 
 @pytest.mark.parametrize("name", ["meander", *MODULES])

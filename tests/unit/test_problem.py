@@ -5,9 +5,9 @@ import pickle
 import numpy as np
 import pytest
 from hypothesis import given
-from oracles import problems
 
 from meander import Assignment, InvalidProblem, MeanderError, Problem
+from oracles import problems
 
 GOOD = {"load": [1, 2, 3], "state": [10, 20, 30], "owner": [0, 0, 1], "workers": 2, "tau": 0.2}
 

@@ -76,7 +76,8 @@ def test_the_smallest_tau_is_enough_and_the_least(seed):
 
 def test_pins_that_contradict_intervals_are_named():
     problem = Problem([1] * 5, [1] * 5, [0, 1, 0, 1, 0], workers=2, tau=1.0, pinned=[0, 1, 2])
-    with pytest.raises(Infeasible, match="bins 0 and 2 are pinned to worker 0 and bin 1 between them to worker 1") as caught:
+    why = "bins 0 and 2 are pinned to worker 0 and bin 1 between them to worker 1"
+    with pytest.raises(Infeasible, match=why) as caught:
         plan(problem)
     assert caught.value.smallest_tau is None
 
@@ -116,7 +117,7 @@ def test_strays_never_make_the_answer_better_than_without_them():
     load, state = rng.integers(1, 9, 60).tolist(), rng.integers(1, 50, 60).tolist()
     owner = [j // 10 for j in range(60)]
     straight = plan(Problem(load, state, owner, workers=7, tau=0.4))
-    moved = owner[:15] + [5, 5] + owner[17:]
+    moved = [*owner[:15], 5, 5, *owner[17:]]
     bent = plan(Problem(load, state, moved, workers=7, tau=0.4))
     assert abs(bent.gain - straight.gain) <= state[15] + state[16]
 

@@ -41,9 +41,7 @@ FORMAT = Annotated[
 ]
 OPTION = Annotated[
     list[str],
-    typer.Option(
-        "--option", "-o", metavar="NAME=VALUE", help="an option of its own; may be given several times"
-    ),
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="an option of its own; may be given several times"),
 ]
 
 
@@ -75,12 +73,8 @@ def _everywhere(
 @app.command()
 def plan(
     file: Annotated[str, typer.Argument(help="the problem as JSON; - is standard input")] = "-",
-    planner: Annotated[
-        str, typer.Option("--planner", "-p", help="who plans; 'meander planners' lists them")
-    ] = "ssm",
-    workers: Annotated[
-        int | None, typer.Option(help="plan for so many workers instead of the problem's")
-    ] = None,
+    planner: Annotated[str, typer.Option("--planner", "-p", help="who plans; 'meander planners' lists them")] = "ssm",
+    workers: Annotated[int | None, typer.Option(help="plan for so many workers instead of the problem's")] = None,
     tau: Annotated[float | None, typer.Option(help="plan with this tau instead of the problem's")] = None,
     option: OPTION = [],  # noqa: B006 (Typer copies it)
     format: FORMAT = None,
@@ -98,7 +92,6 @@ def plan(
     capacities (by worker), must_leave (workers), pinned (bins), idle (workers that own nothing yet).
 
     Example:
-
     \b
       meander plan problem.json --planner free | meander schedule --name matching
     """
@@ -130,7 +123,6 @@ def schedule(
     may receive per step), gap (batches without a move between two steps); of batched: max_bins, max_bytes.
 
     Example:
-
     \b
       meander plan problem.json | meander schedule --name batched -o max_bins=4 -o gap=1
     """
@@ -144,9 +136,7 @@ def schedule(
 
 def _owners_and_state(data: Any) -> tuple[list[int], list[int], list[float] | None]:
     if not isinstance(data, dict) or not all(isinstance(data.get(key), list) for key in ("before", "owner")):
-        raise InvalidProblem(
-            'a plan is a JSON object with the lists "before" and "owner"; "meander plan" prints one'
-        )
+        raise InvalidProblem('a plan is a JSON object with the lists "before" and "owner"; "meander plan" prints one')
     state = data.get("state")
     if state is None and isinstance(data.get("moves"), list):
         state = [0] * len(data["before"])
@@ -154,9 +144,7 @@ def _owners_and_state(data: Any) -> tuple[list[int], list[int], list[float] | No
             try:
                 state[move["bin"]] = move["bytes"]
             except (TypeError, KeyError, IndexError):
-                raise InvalidProblem(
-                    f"{move!r} is not a move of this plan; a move has bin and bytes"
-                ) from None
+                raise InvalidProblem(f"{move!r} is not a move of this plan; a move has bin and bytes") from None
     return data["before"], data["owner"], state
 
 
@@ -197,9 +185,7 @@ def schedules(format: FORMAT = None) -> None:
     """List the schedules and their options."""
     every = meander.schedules().values()
     if _wants_json(format):
-        _print_json(
-            [{"name": each.name, "summary": each.summary, "options": list(each.options)} for each in every]
-        )
+        _print_json([{"name": each.name, "summary": each.summary, "options": list(each.options)} for each in every])
         return
     table = Table(box=None, pad_edge=False)
     for column in ("schedule", "what it is", "options"):

@@ -68,9 +68,7 @@ def run_demo(console: Console, bins: int, workers: int, tau: float, seed: int) -
 
 
 def _steps_table(problem: meander.Problem, plan: meander.Plan) -> Table:
-    table = Table(
-        title="[bold]in which steps[/] (the plan of free)", title_justify="left", box=None, pad_edge=False
-    )
+    table = Table(title="[bold]in which steps[/] (the plan of free)", title_justify="left", box=None, pad_edge=False)
     for column in ("schedule", "steps", "most bytes in a step", "what it is"):
         table.add_column(column, justify="left" if column in ("schedule", "what it is") else "right")
     for name, schedule in meander.schedules().items():

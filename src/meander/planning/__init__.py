@@ -25,8 +25,8 @@ from meander.planning.consistent_hash import consistent_hash
 from meander.planning.even import even
 from meander.planning.free import free
 from meander.planning.oms import PlanSequence, first_of_sequence, oms
-from meander.planning.plans import Plan
 from meander.planning.planner import Planner
+from meander.planning.plans import Plan
 from meander.planning.problem import Problem
 from meander.planning.redist import redist
 from meander.planning.simple_ssm import simple_ssm

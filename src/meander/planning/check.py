@@ -61,9 +61,7 @@ def _check_owners(problem: Problem, plan: Plan) -> None:
             raise InvalidPlan(f"bin {j} goes to worker {worker}, which is not among the plan's workers")
     for j in problem.pinned:
         if plan.owner[j] != problem.owner[j]:
-            raise InvalidPlan(
-                f"bin {j} is pinned to worker {problem.owner[j]} but goes to worker {plan.owner[j]}"
-            )
+            raise InvalidPlan(f"bin {j} is pinned to worker {problem.owner[j]} but goes to worker {plan.owner[j]}")
 
 
 def _check_moves(problem: Problem, plan: Plan) -> None:
@@ -86,18 +84,12 @@ def _check_loads(problem: Problem, plan: Plan, cap: bool) -> None:
     capacity = {w: Fraction(problem.capacities.get(w, 1.0)) for w in plan.workers}
     over = []
     for w in plan.workers:
-        load = sum(
-            (Fraction(problem.load[j]) for j in range(len(problem.load)) if plan.owner[j] == w), Fraction(0)
-        )
+        load = sum((Fraction(problem.load[j]) for j in range(len(problem.load)) if plan.owner[j] == w), Fraction(0))
         limit = (1 + Fraction(problem.tau)) * total * capacity[w] / sum(capacity.values())
         if not _close(plan.loads[w], load, scale=total):
-            raise InvalidPlan(
-                f"the plan's load of worker {w} is {plan.loads[w]}, recomputed it is {float(load)}"
-            )
+            raise InvalidPlan(f"the plan's load of worker {w} is {plan.loads[w]}, recomputed it is {float(load)}")
         if not _close(plan.caps[w], limit, scale=limit):
-            raise InvalidPlan(
-                f"the plan's cap of worker {w} is {plan.caps[w]}, recomputed it is {float(limit)}"
-            )
+            raise InvalidPlan(f"the plan's cap of worker {w} is {plan.caps[w]}, recomputed it is {float(limit)}")
         if load > limit * (1 + 2 * Fraction(ROUNDING)) + Fraction(sys.float_info.min):
             over.append((w, load, limit))
     if set(plan.loads) != set(plan.workers) or set(plan.caps) != set(plan.workers):

@@ -79,9 +79,7 @@ def infeasible(problem: Problem, cap: float, smallest_tau: float | None, why: st
     if why:
         reason = why
     elif problem.load[heaviest] > cap * (1 + ROUNDING):
-        reason = (
-            f"bin {heaviest} alone has load {problem.load[heaviest]:g}, above the cap of {cap:g} per worker"
-        )
+        reason = f"bin {heaviest} alone has load {problem.load[heaviest]:g}, above the cap of {cap:g} per worker"
     else:
         reason = (
             f"no contiguous assignment of {problem.bins} bins to {problem.wanted} workers "

@@ -14,8 +14,8 @@ from meander.errors import InvalidOption, InvalidProblem, TooLarge
 from meander.planning import partitions_kernel
 from meander.planning.intervals import Piece, infeasible, prefix_sums, smallest_cap, target_of
 from meander.planning.partitions import Cuts, as_table, partitions
-from meander.planning.plans import Plan
 from meander.planning.planner import Target, planner
+from meander.planning.plans import Plan
 from meander.planning.problem import Problem
 
 MOST_PARTITIONINGS = 50_000

@@ -38,9 +38,7 @@ def partitions(load: NDArray[np.float64], workers: int, cap: float, limit: int) 
     def extend(cuts: Cuts, at: int) -> None:
         if at == bins:
             if len(found) == limit:
-                raise TooLarge(
-                    f"more than {limit} partitionings of {bins} bins into {workers} intervals keep the cap"
-                )
+                raise TooLarge(f"more than {limit} partitionings of {bins} bins into {workers} intervals keep the cap")
             found.append(cuts)
             return
         for end in range(at + 1, int(reach[at]) + 1):

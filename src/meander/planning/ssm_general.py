@@ -59,9 +59,7 @@ def solve(problem: Problem) -> list[Piece]:
         gain, pieces = search.run(best_gain)
         if pieces is not None and gain > best_gain:
             idle = Counter(classes) - Counter(piece.capacity for piece in pieces)
-            empty = [
-                Piece(problem.bins, problem.bins, None, capacity) for capacity in sorted(idle.elements())
-            ]
+            empty = [Piece(problem.bins, problem.bins, None, capacity) for capacity in sorted(idle.elements())]
             best, best_gain = [*pieces, *empty], gain
     if best is None:
         raise infeasible(problem, _largest_cap(problem), *_smallest_tau(problem))
@@ -226,15 +224,11 @@ class _Search:
             inside = slice(piece.start, piece.stop)
             whose = self.owner[inside]
             gain[:, p] = np.bincount(whose[whose >= 0], state[inside][whose >= 0], minlength=len(self.owners))
-            gain[:, p] += forced * np.bincount(
-                self.owner[inside][self.pinned[inside]], minlength=len(self.owners)
-            )
+            gain[:, p] += forced * np.bincount(self.owner[inside][self.pinned[inside]], minlength=len(self.owners))
             gain[[self.problem.capacity(w) != piece.capacity for w in self.owners], p] = 0.0
         rows, columns = linear_sum_assignment(gain, maximize=True)
         keeper = {int(p): self.owners[w] for w, p in zip(rows, columns, strict=True) if gain[w, p] > 0}
-        total = math.fsum(gain[w, p] for w, p in zip(rows, columns, strict=True)) - forced * int(
-            self.pinned.sum()
-        )
+        total = math.fsum(gain[w, p] for w, p in zip(rows, columns, strict=True)) - forced * int(self.pinned.sum())
         return total, [piece._replace(keeper=keeper.get(p)) for p, piece in enumerate(relaxed)]
 
     def _uses(self, pieces: list[Piece]) -> NDArray[np.int64]:
@@ -366,6 +360,4 @@ def _pins_in_the_way(problem: Problem) -> str:
                 f"{problem.owner[before]}, so no assignment by intervals exists"
             )
         seen[w] = j
-    return (
-        f"the pinned bins leave no assignment of {problem.bins} bins by intervals to {problem.wanted} workers"
-    )
+    return f"the pinned bins leave no assignment of {problem.bins} bins by intervals to {problem.wanted} workers"

@@ -109,9 +109,7 @@ def fill(
                     here, there = 0, 0
                 else:
                     who = seen[choice - count.size]
-                    if pins[who] != (pins_in if pin_owner == who else 0) or (
-                        pin_owner != NOBODY and pin_owner != who
-                    ):
+                    if pins[who] != (pins_in if pin_owner == who else 0) or (pin_owner != NOBODY and pin_owner != who):
                         continue
                     c, value = class_of[who], gain[who] - price[who]
                     bit = 1 << slot[who]

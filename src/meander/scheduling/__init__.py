@@ -28,7 +28,7 @@ from meander.scheduling.check import check_schedule
 from meander.scheduling.fluid import fluid
 from meander.scheduling.matching import matching
 from meander.scheduling.phases import bound, duration, phases
-from meander.scheduling.schedule import Schedule, Step
+from meander.scheduling.steps import Schedule, Step
 from meander.types import Assignment, Bytes
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from meander.scheduling.schedule import Step, as_schedule
+from meander.scheduling.steps import Step, as_schedule
 from meander.types import Move, WorkerId
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from fractions import Fraction
 
 from meander.scheduling.colouring import Edge, colour_evenly, grouped, numbered
-from meander.scheduling.schedule import Step, as_schedule, size, whole
+from meander.scheduling.steps import Step, as_schedule, size, whole
 from meander.types import Bytes, Move, WorkerId
 
 DEFAULT_MAX_BINS = 16

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meander.scheduling.schedule import Step, as_schedule
+from meander.scheduling.steps import Step, as_schedule
 from meander.types import Move
 
 
