@@ -88,7 +88,7 @@ def main() -> int:
     asks = [("ssm", *case) for case in ssm_cases]
     asks += [(name, 4096, 64, 65, 0.2) for name in others]
     with Progress(console=CONSOLE, transient=True) as progress:
-        task = progress.add_task("measuring", total=len(asks) + 3)
+        task = progress.add_task("measuring", total=len(asks) + 2)
         for name, bins, now, then, tau in asks:
             case = problem(bins, now, then, tau)
             ms = median_ms(lambda name=name, case=case: meander.plan(case, name), rounds if name == "ssm" else 3)

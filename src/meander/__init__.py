@@ -16,12 +16,13 @@ Two questions have to be answered before state can move in a running stream, and
 The rooms, inner ones first; each may use only those above it:
 
     errors, types     what can go wrong; bins, workers, moves, assignments
+    kernel            compiled inner loops
     measure           load imbalance and waiting time, from loads and rates
     planning          what to move           scheduling    in which steps
     cli               the command `meander`
 
-Everything up to here is plain Python and NumPy and never imports Spark. The engine that carries plans out on Spark
-is the next room to be built.
+Nothing here imports Spark; Numba and SciPy are loaded when a planner first needs them. The engine that carries plans out
+on Spark is the next room to be built.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     ├── InvalidOption     an option or a name that a planner or schedule does not know (also a ValueError)
     ├── Infeasible        no assignment keeps the load cap; carries the smallest tau that would do
     ├── TooLarge          an exact answer would take too long; says what to use instead
-    └── InvalidPlan       an answer that does not hold when it is recomputed
+    └── InvalidPlan       a plan that does not hold when it is recomputed, or starts from an assignment that is gone
 
 Each message is one sentence that names the offending thing and the next step.
 """
@@ -28,7 +28,8 @@ class InvalidOption(MeanderError, ValueError):
 class Infeasible(MeanderError):
     """No assignment keeps every worker's load within the cap.
 
-    `smallest_tau` is the smallest tau for which the same planner has an answer, or None where no tau helps.
+    `smallest_tau` is the smallest tau for which the same planner has an answer, rounded up to about four digits, or
+    None where no tau helps.
     """
 
     def __init__(self, message: str, smallest_tau: float | None = None) -> None:

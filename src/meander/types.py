@@ -70,6 +70,10 @@ class Assignment:
     owner: tuple[WorkerId, ...]
     since: tuple[BatchId, ...]
 
+    def __post_init__(self) -> None:
+        if len(self.owner) != len(self.since):
+            raise InvalidPlan(f"there are {len(self.owner)} owners but {len(self.since)} batches since when")
+
     @classmethod
     def initial(cls, owner: Sequence[int], batch: int = 0) -> Assignment:
         """Return the assignment in which every bin has had its owner since `batch`."""

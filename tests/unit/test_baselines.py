@@ -53,7 +53,7 @@ def test_even_with_more_workers_than_bins_leaves_the_last_ones_idle():
         (10, [1, 1, 1], (4, 3, 3)),
         (10, [3, 3, 1], (4, 4, 2)),  # fair: 4.29, 4.29, 1.43; the last remainder is the largest
         (5, [1000.0, 1.0], (5, 0)),
-        (6, [1e-300, 1e-300], (3, 3)),
+        (6, [1e-99, 1e-99], (3, 3)),
         (3, [0.1, 0.1, 0.1], (1, 1, 1)),
     ],
 )
@@ -284,7 +284,7 @@ def test_options_of_redist_are_checked(name, value):
 
 
 def test_redist_takes_extreme_weights_and_capacities():
-    problem = equal_bins(4, [0, 0, 1, 1], 2, capacities={0: 1e-300})
+    problem = equal_bins(4, [0, 0, 1, 1], 2, capacities={0: 1e-99})
     assert redist(problem, weight=1e308, heavy=0).moves == ()
     assert redist(problem, weight=0, heavy=0).owner == (1, 1, 1, 1)
     assert redist(problem, heavy=1e308).owner == consistent_hash(problem).owner

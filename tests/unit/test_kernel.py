@@ -18,9 +18,9 @@ def four_times(x):
 
 def test_kernels_call_kernels_compiled_and_interpreted():
     assert four_times.lightly(np.float64(3.0)) == 12.0
-    assert "compiled" not in vars(twice)
+    assert "compiled" not in vars(four_times)
     assert four_times.lightly(np.float64(3.0)) == 12.0
-    assert "compiled" in vars(twice)
+    assert "compiled" in vars(four_times)
     assert four_times(np.float64(5.0)) == 20.0
 
 

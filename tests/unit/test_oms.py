@@ -81,7 +81,7 @@ def test_a_single_step_is_ssm():
 
 
 def test_as_a_planner_it_gives_the_first_step_of_the_whole():
-    answer = plan(START, "oms", steps=[(4, 0.4)])
+    answer = plan(START, "oms", then=[(4, 0.4)])
     check(START, answer)
     assert answer.planner == "oms"
     assert answer.owner == oms(START, [(3, 0.4), (4, 0.4)])[0].owner

@@ -16,7 +16,7 @@ from meander.errors import MeanderError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 2 wrong input, 130 interrupted."""
+    """Run the command line and return its exit code: 0 done, 1 cannot write, 2 wrong input, 130 interrupted."""
     try:
         result = app(args=arguments, prog_name="meander", standalone_mode=False)
         sys.stdout.flush()
@@ -36,6 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader went away, as `| head` does. Python would complain once more when it closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _complain(f"cannot write the answer: {(error.strerror or str(error)).lower()}")
+        return 1
 
 
 def _complain(sentence: str) -> None:

@@ -91,7 +91,8 @@ def plan(
     wanted, or a list of ids. tau: no worker may carry more than (1 + tau) times its fair share. Optional:
     capacities (by worker), must_leave (workers), pinned (bins), idle (workers that own nothing yet).
 
-    Example:
+    For example
+
     \b
       meander plan problem.json --planner free | meander schedule --name matching
     """
@@ -100,7 +101,10 @@ def plan(
         problem = dataclasses.replace(problem, workers=workers)
     if tau is not None:
         problem = dataclasses.replace(problem, tau=tau)
-    answer = meander.plan(problem, planner, **options_from(option))
+    options = options_from(option)
+    if planner in meander.planners():
+        meander.planners()[planner].check_options(list(options))
+    answer = meander.plan(problem, planner, **options)
     if _wants_json(format):
         _print_json(answer.to_dict())
     else:
@@ -122,12 +126,16 @@ def schedule(
     bin now and then, and optionally "state", the bytes of each bin. Options of all schedules: max_in (bins a worker
     may receive per step), gap (batches without a move between two steps); of batched: max_bins, max_bytes.
 
-    Example:
+    For example
+
     \b
       meander plan problem.json | meander schedule --name batched -o max_bins=4 -o gap=1
     """
     now, goal, state = _owners_and_state(json_from(file, "a plan"))
-    steps = meander.schedule(now, goal, name, state=state, **options_from(option))
+    options = options_from(option)
+    if name in meander.schedules():
+        meander.schedules()[name].check_options(list(options))
+    steps = meander.schedule(now, goal, name, state=state, **options)
     if _wants_json(format):
         _print_json({"schedule": name, "steps": [[move._asdict() for move in step] for step in steps]})
     else:
@@ -139,12 +147,12 @@ def _owners_and_state(data: Any) -> tuple[list[int], list[int], list[float] | No
         raise InvalidProblem('a plan is a JSON object with the lists "before" and "owner"; "meander plan" prints one')
     state = data.get("state")
     if state is None and isinstance(data.get("moves"), list):
-        state = [0] * len(data["before"])
+        sizes = {}
         for move in data["moves"]:
-            try:
-                state[move["bin"]] = move["bytes"]
-            except (TypeError, KeyError, IndexError):
-                raise InvalidProblem(f"{move!r} is not a move of this plan; a move has bin and bytes") from None
+            if not isinstance(move, dict) or type(move.get("bin")) is not int or "bytes" not in move:
+                raise InvalidProblem(f"{json.dumps(move)} is not a move of this plan; a move has bin and bytes")
+            sizes[move["bin"]] = move["bytes"]
+        state = [sizes.get(j, 0) for j in range(len(data["before"]))]
     return data["before"], data["owner"], state
 
 

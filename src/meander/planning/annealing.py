@@ -208,6 +208,6 @@ def _choice(choose: str, start: float, end: float, eta: float, seed: int) -> Cho
         "greedy": greedy,
         "exhaustive": exhaustive,
     }
-    if choose not in choices:
+    if not isinstance(choose, str) or choose not in choices:
         raise InvalidOption(f"choose is {choose!r}; it must be one of {', '.join(choices)}")
     return choices[choose]

@@ -5,6 +5,7 @@ Nothing here is shared with the planners or with `Plan.of`.
 
 from __future__ import annotations
 
+import math
 import sys
 from fractions import Fraction
 
@@ -80,6 +81,8 @@ def _check_moves(problem: Problem, plan: Plan) -> None:
 
 
 def _check_loads(problem: Problem, plan: Plan, cap: bool) -> None:
+    if set(plan.loads) != set(plan.workers) or set(plan.caps) != set(plan.workers):
+        raise InvalidPlan("the plan's loads and caps must name each of its workers, and nobody else")
     total = sum(map(Fraction, problem.load), Fraction(0))
     capacity = {w: Fraction(problem.capacities.get(w, 1.0)) for w in plan.workers}
     over = []
@@ -92,8 +95,6 @@ def _check_loads(problem: Problem, plan: Plan, cap: bool) -> None:
             raise InvalidPlan(f"the plan's cap of worker {w} is {plan.caps[w]}, recomputed it is {float(limit)}")
         if load > limit * (1 + 2 * Fraction(ROUNDING)) + Fraction(sys.float_info.min):
             over.append((w, load, limit))
-    if set(plan.loads) != set(plan.workers) or set(plan.caps) != set(plan.workers):
-        raise InvalidPlan("the plan's loads and caps must name each of its workers, and nobody else")
     if cap and over:
         worker, load, limit = over[0]
         raise InvalidPlan(f"worker {worker} carries {float(load):g}, its cap is {float(limit):g}")
@@ -101,4 +102,6 @@ def _check_loads(problem: Problem, plan: Plan, cap: bool) -> None:
 
 def _close(claimed: float, true: Fraction, scale: Fraction) -> bool:
     """Whether a float sum is right up to rounding, relative to the size of what was added."""
-    return abs(Fraction(claimed) - true) <= scale * Fraction(ROUNDING) + Fraction(sys.float_info.min)
+    return math.isfinite(claimed) and abs(Fraction(claimed) - true) <= scale * Fraction(ROUNDING) + Fraction(
+        sys.float_info.min
+    )

@@ -6,10 +6,10 @@ cheaper. The rest is for when they do not:
 
     free_case      one choice of who will be there, as arrays
     free_search    first a good assignment, then a better one, then a proof
-    free_kernel    shed, settle, bring home, even out: the inner loops
+    free_kernel    what to shed and where to settle it: the inner loops
     free_branch    branch and bound over all bins, where they are few
     free_rework    branch and bound over a few workers at a time, where they are many
-    free_level     the smallest tau, where nothing keeps the cap
+    free_level     how even loads can be: the smallest tau, where nothing keeps the cap
     free_choice    who leaves
 """
 
@@ -20,10 +20,10 @@ import math
 import numpy as np
 
 from meander.errors import Infeasible, InvalidOption, TooLarge
-from meander.planning.free_case import Case, Ints
+from meander.planning.free_case import SAME, Case, Ints
 from meander.planning.free_choice import choices, even_choices, largest_caps
 from meander.planning.free_level import Level, level
-from meander.planning.free_search import SAME, Found, best, better, first
+from meander.planning.free_search import Found, best, better, first
 from meander.planning.intervals import prefix_sums, round_up
 from meander.planning.planner import Target, planner
 from meander.planning.plans import Plan
@@ -45,11 +45,10 @@ TRIES = 40_000
 def free(problem: Problem, *, nodes: int = 200_000) -> Target:
     """Any bin to any worker: the fewest bytes found under the load cap.
 
-    The answer is optimal for a few dozen bins, and wherever the bins that have to go fit somewhere without further
-    ado; else it is the best found. It never costs more than `ssm` at the same tau where the present map is
-    contiguous, no bin is pinned and all workers are equally fast, where bins times workers are at most 4096, and
-    where the answer is optimal. In the other cases `ssm` itself is too slow to be asked; there it is compared with
-    a bound of what any contiguous answer costs, which it nearly always beats.
+    The answer is optimal for a few dozen bins, and wherever the cheapest bins that can be shed fit somewhere; else it
+    is the best found. It never costs more than `ssm` at the same tau: where it is not known to be optimal, nor
+    cheaper than a bound on all contiguous answers, `ssm` is asked. The one exception is what takes `ssm` too long: more
+    than 4096 bins times workers, and a scattered present map, pinned bins or unequal capacities.
 
     Args:
         problem: the question.
@@ -102,7 +101,7 @@ def _no_worse_than_ssm(problem: Problem, found: Found, nodes: int) -> tuple[Foun
     """Return the cheaper of what was found and the answer of `ssm`, and the smallest tau that `ssm` can do with."""
     easy = problem.is_contiguous and problem.has_equal_capacities and not problem.pinned
     size = problem.bins * problem.wanted
-    if size > (LARGE if easy else 0) and (found.is_proven or found.cost < _contiguous_floor(problem)):
+    if size > (LARGE if easy else 0) and (found.is_proven or found.cost < SAME * _contiguous_floor(problem)):
         return found, None
     if not easy and size > SMALL:
         return found, None
@@ -123,7 +122,7 @@ def _by_evenness(problem: Problem, nodes: int, hint: float | None) -> Found:
     """Return an assignment made from the most even one, or say why there is none."""
     sets, complete = even_choices(problem)
     levels = [level(Case.of(problem, workers), nodes // len(sets) + 1) for workers in sets]
-    flattest = min(levels, key=lambda found: found.tau(problem.total_load))
+    flattest = min(levels, key=lambda found: found.tau)
     flattest = flattest._replace(is_proven=complete and all(found.is_proven for found in levels))
     if not flattest.case.keeps_cap(flattest.at):
         raise _infeasible(problem, flattest, hint)
@@ -131,8 +130,8 @@ def _by_evenness(problem: Problem, nodes: int, hint: float | None) -> Found:
 
 
 def _infeasible(problem: Problem, flattest: Level, hint: float | None) -> Infeasible:
-    tau, proven = flattest.tau(problem.total_load), flattest.is_proven
-    if hint is not None and hint < tau:
+    tau, proven = flattest.tau, flattest.is_proven
+    if hint is not None and hint < tau * (1 - 1e-6):
         tau, proven = hint, False
     caps = largest_caps(problem)
     heaviest = max(range(problem.bins), key=lambda j: (problem.load[j], -j))

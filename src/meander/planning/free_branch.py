@@ -9,16 +9,9 @@ only workers without bins of their own still to come have changed places. And *w
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meander.kernel import kernel
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-NOWHERE = -1
-SAME = 1 - 1e-10
-"""Costs nearer to each other than this are the same: sums of floats are not exact."""
+from meander.planning.free_case import NOWHERE, SAME, Floats, Ints
 
 
 @kernel

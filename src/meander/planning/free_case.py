@@ -18,6 +18,9 @@ NOWHERE = -1
 MARGIN = 0.999 * ROUNDING
 """How far above its cap a load may be here; what is left of ROUNDING is for sums in another order."""
 
+SAME = 1 - 1e-10
+"""Costs nearer to each other than this are the same: sums of floats are not exact."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -35,7 +38,10 @@ class Case:
         speed: capacity of each slot.
         room: the load each slot can take beside what it holds.
         limit: the load per unit of capacity that nobody may exceed.
+        grain: what all loads are multiples of, or 0.
         forced: bytes of all bins whose owner leaves.
+
+    Loads are in units of the power of two next to their sum, so that no unit is too small or too large.
     """
 
     workers: tuple[WorkerId, ...]
@@ -48,6 +54,7 @@ class Case:
     speed: Floats
     room: Floats
     limit: float
+    grain: float
     forced: float
 
     @classmethod
@@ -56,17 +63,19 @@ class Case:
         ids, owner = np.array(workers), np.array(problem.owner)
         slot = np.minimum(np.searchsorted(ids, owner), ids.size - 1)
         home = np.where(ids[slot] == owner, slot, NOWHERE)
-        load, state = problem.load_array, problem.state_array
+        total, unit = math.frexp(problem.total_load)
+        load, state = np.ldexp(problem.load_array, -unit), problem.state_array
         speed = np.array([problem.capacity(w) for w in workers])
         # The same for every tau, and all of them together weigh less than what MARGIN leaves.
-        least_share = problem.total_load * float(speed.min()) / math.fsum(speed)
+        least_share = total * float(speed.min()) / math.fsum(speed)
         stays = load * problem.bins <= 0.5 * (ROUNDING - MARGIN) * least_share
         stays[list(problem.pinned)] = True
         settled = np.where(stays, np.maximum(home, 0), NOWHERE)
         bins = np.flatnonzero(~stays)
         held = np.zeros(ids.size)
         np.add.at(held, settled[stays], load[stays])
-        limit = (1 + problem.tau) * problem.total_load / (capacity or math.fsum(speed)) * (1 + MARGIN)
+        limit = (1 + problem.tau) * total / (capacity or math.fsum(speed)) * (1 + MARGIN)
+        grain = math.ldexp(_grain(problem.load_array[bins]), -unit)
         return cls(
             workers=workers,
             settled=settled,
@@ -76,8 +85,9 @@ class Case:
             home=home[bins],
             held=held,
             speed=speed,
-            room=whole_grains(limit * speed - held, load[bins]),
+            room=whole_grains(limit * speed - held, grain),
             limit=limit,
+            grain=grain,
             forced=float(state[home == NOWHERE].sum()),
         )
 
@@ -110,15 +120,19 @@ class Case:
         return self.forced + float(self.state[(at != self.home) & (self.home != NOWHERE)].sum())
 
 
-def whole_grains(room: Floats, load: Floats) -> Floats:
+def whole_grains(room: Floats, grain: float) -> Floats:
     """Where all loads are multiples of one grain, room for part of a grain is none."""
-    if not load.size:
+    if grain == 0:
         return room
-    if (load == np.rint(load)).all() and load.max() < 2**53:
-        grain = float(np.gcd.reduce(load.astype(np.int64)))
-    else:
-        grain = float(load.min())
-        if np.abs(load / grain - np.rint(load / grain)).max() > 1e-12:
-            return room
     # A little more than whole grains, for sums of loads that are not quite whole.
     return np.where(room < 0, room, np.minimum(room, np.floor(room / grain) * grain * (1 + ROUNDING / 10)))
+
+
+def _grain(load: Floats) -> float:
+    """What all loads are multiples of: whole numbers of their divisor, equal ones of themselves; else 0."""
+    if not load.size:
+        return 0.0
+    if (load == np.rint(load)).all() and load.max() < 2**53:
+        return float(np.gcd.reduce(load.astype(np.int64)))
+    grain = float(load.min())
+    return grain if np.abs(load / grain - np.rint(load / grain)).max() <= 1e-12 else 0.0

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from meander.planning import free_kernel
 from meander.planning.free_case import NOWHERE, Case
-from meander.planning.free_search import COVER_STEPS
+from meander.planning.free_search import SHED_STEPS
 from meander.planning.problem import Problem
 from meander.types import WorkerId
 
@@ -37,14 +38,16 @@ def choices(problem: Problem) -> tuple[list[Workers], bool]:
     if every:
         groups = itertools.combinations(price, leaving)
     else:
-        groups = _around(tuple(sorted(price, key=lambda w: (price[w], -w))[:leaving]), price)
+        cheapest = tuple(sorted(price, key=lambda w: (price[w], -w)))
+        groups = _around(cheapest[:leaving], cheapest[leaving:])
         if not problem.has_equal_capacities:
             slowest = sorted(price, key=lambda w: (problem.capacity(w), price[w], -w))[:leaving]
             groups = [tuple(slowest), *groups]
-    ranked = sorted(
-        (math.fsum(price[w] for w in group), tuple(w for w in problem.survivors if w not in group)) for group in groups
-    )
-    return [workers for _, workers in ranked[:MANY]], every
+    ranked = []
+    for group in groups:
+        gone = set(group)
+        ranked.append((math.fsum(price[w] for w in group), tuple(w for w in problem.survivors if w not in gone)))
+    return [workers for _, workers in sorted(ranked)[:MANY]], every
 
 
 def even_choices(problem: Problem) -> tuple[list[Workers], bool]:
@@ -80,12 +83,10 @@ def largest_caps(problem: Problem) -> dict[WorkerId, float]:
 
 def _price_of_leaving(problem: Problem) -> dict[WorkerId, float]:
     """Return for each worker that may leave the bytes it sheds then, less those it would have to shed anyway."""
-    from meander.planning import free_kernel
-
     speed = math.fsum(problem.capacity(w) for w in problem.survivors) * problem.wanted / len(problem.survivors)
     case = Case.of(problem, problem.survivors, capacity=speed)
     order = free_kernel.by_bytes_per_load(case.load, case.state)
-    *_, floors = free_kernel.shed(case.load, case.state, case.home, np.maximum(case.room, 0), order, COVER_STEPS)
+    *_, floors = free_kernel.shed(case.load, case.state, case.home, np.maximum(case.room, 0), order, SHED_STEPS)
     slot = {w: k for k, w in enumerate(problem.survivors)}
     bytes_ = np.zeros(len(slot) + 1)
     np.add.at(bytes_, [slot.get(w, NOWHERE) for w in problem.owner], problem.state_array)
@@ -93,7 +94,8 @@ def _price_of_leaving(problem: Problem) -> dict[WorkerId, float]:
     return {w: float(bytes_[k] - floors[k]) for w, k in slot.items() if w not in holders}
 
 
-def _around(group: Workers, price: dict[WorkerId, float]) -> list[Workers]:
-    """The group, and every group that differs from it by one."""
-    others = [w for w in price if w not in group]
-    return [group, *((*group[:i], w, *group[i + 1 :]) for i in range(len(group)) for w in others)]
+def _around(group: Workers, others: Workers) -> list[Workers]:
+    """The group, and groups that differ from it by one: its last few members, or the first few of the others."""
+    few = math.isqrt(MANY)
+    swaps = itertools.product(range(max(0, len(group) - few), len(group)), others[:few])
+    return [group, *((*group[:i], w, *group[i + 1 :]) for i, w in swaps)]

@@ -11,14 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.kernel import kernel
+from meander.planning.free_case import NOWHERE, SAME, Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-
-NOWHERE = -1
-SAME = 1 - 1e-10
-"""Costs nearer to each other than this are the same: sums of floats are not exact."""
 
 COVER_STEPS = 2000
 """Steps of a search for the cheapest cover that is only part of a larger one."""

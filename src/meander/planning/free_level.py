@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meander.planning import free_branch, free_level_kernel
 from meander.planning.free_case import NOWHERE, Case, Ints, whole_grains
 from meander.planning.free_search import EVEN_STEPS, WHOLE
 from meander.planning.problem import ROUNDING
@@ -25,9 +26,11 @@ class Level(NamedTuple):
     height: float
     is_proven: bool
 
-    def tau(self, total_load: float) -> float:
+    @property
+    def tau(self) -> float:
         """The tau that allows this assignment."""
-        return self.height * float(self.case.speed.sum()) / total_load - 1
+        total = float(self.case.load.sum() + self.case.held.sum())
+        return self.height * float(self.case.speed.sum()) / total - 1
 
 
 def level(case: Case, nodes: int) -> Level:
@@ -36,8 +39,6 @@ def level(case: Case, nodes: int) -> Level:
     The last only for few bins. It searches below ever lower heights until there is nothing to be found, or until
     `nodes` nodes are spent.
     """
-    from meander.planning import free_branch, free_level_kernel
-
     load, speed = case.load, case.speed
     at = np.full(load.size, NOWHERE, dtype=np.int64)
     free_level_kernel.flatten(load, case.state, case.home, at, case.held.copy(), speed, 0.0, EVEN_STEPS)
@@ -45,11 +46,11 @@ def level(case: Case, nodes: int) -> Level:
     while low < height * (1 - ROUNDING):
         # Halve what is in doubt, but not for ever: that nothing lies just below `height` has to be proven only once.
         goal = (low + height) / 2 if low < NEAR * height else height * (1 - ROUNDING)
-        room = whole_grains(goal * speed - case.held, load)
+        room = whole_grains(goal * speed - case.held, case.grain)
         if room.sum() < load.sum() * (1 - ROUNDING):
             low = goal
             continue
-        if load.size > WHOLE or nodes <= 0:
+        if max(load.size, speed.size) > WHOLE or nodes <= 0:
             break
         found, _, looked = free_branch.branch(load, np.zeros(load.size), case.home, room, np.inf, nodes)
         if (found != NOWHERE).all():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from meander.kernel import kernel
-from meander.planning.free_kernel import NOWHERE, SAME, Floats, Ints
+from meander.planning.free_case import NOWHERE, SAME, Floats, Ints
 
 
 @kernel

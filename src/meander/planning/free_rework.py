@@ -6,7 +6,7 @@ import numpy as np
 
 from meander.kernel import kernel
 from meander.planning.free_branch import branch
-from meander.planning.free_kernel import NOWHERE, SAME, Floats, Ints
+from meander.planning.free_case import NOWHERE, SAME, Floats, Ints
 
 TEAM = 5
 """Workers looked at together."""
@@ -16,6 +16,8 @@ STRANGERS, NATIVES = 24, 6
 
 NODES = 1000
 """Nodes of one search."""
+
+LOTS = 2**31 - 1
 
 
 @kernel
@@ -42,14 +44,17 @@ def rework(
             member[:] = NOWHERE
             team[0], team[1] = home[j], at[j]
             member[home[j]], member[at[j]] = 0, 1
+            lot = _next(lot)
+            start = (lot >> 33) & LOTS
             for x in range(2, team.size):
-                lot = lot * np.int64(6364136223846793005) + np.int64(1442695040888963407)
-                k = ((lot >> 33) & np.int64(0x7FFFFFFF)) % n
+                lot = _next(lot)
+                k = ((lot >> 33) & LOTS) % n
                 while member[k] >= 0:
                     k = (k + 1) % n
                 member[k], team[x] = x, k
             size = 0
-            for i in range(m):
+            for x in range(m):
+                i = (start + x) % m
                 if member[at[i]] >= 0 and at[i] != home[i] and (size < STRANGERS or i == j):
                     core[size] = i
                     size += 1
@@ -78,3 +83,9 @@ def rework(
                     at[some[x]] = team[to[x]]
                     free[at[some[x]]] -= load[some[x]]
     return cost, visited
+
+
+@kernel
+def _next(lot: np.int64) -> np.int64:
+    """The next of a fixed sequence of lots (Knuth's multiplier); its high bits are random enough."""
+    return lot * np.int64(6364136223846793005) + np.int64(1442695040888963407)

@@ -7,18 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meander.planning.free_case import NOWHERE, Case, Floats, Ints
+from meander.planning import free_branch, free_kernel, free_level_kernel, free_rework
+from meander.planning.free_case import NOWHERE, SAME, Case, Floats, Ints
 
-COVER_STEPS = 20_000
+SHED_STEPS = 20_000
 """Steps of the search for what one worker sheds."""
 
 WHOLE = 64
-"""Bins up to which branch and bound looks at all of them at once."""
+"""Bins and workers up to which branch and bound looks at all of them at once."""
 
-EVEN_STEPS = 200_000_000
-"""Pairs of bins looked at while evening out loads: a few tenths of a second."""
-
-SAME = 1 - 1e-10
+EVEN_STEPS = 50_000_000
+"""Pairs of bins looked at while evening out loads: less than a tenth of a second."""
 
 
 class Found(NamedTuple):
@@ -40,13 +39,11 @@ def first(case: Case, ceiling: float) -> Found:
 
     Only the floor is found where it says that nothing costs less than `ceiling`.
     """
-    from meander.planning import free_kernel
-
     if case.is_hopeless:
         return Found(case, None, math.inf, math.inf)
     load, state, home = case.load, case.state, case.home
     order = free_kernel.by_bytes_per_load(load, state)
-    at, free, floors = free_kernel.shed(load, state, home, case.room, order, COVER_STEPS)
+    at, free, floors = free_kernel.shed(load, state, home, case.room, order, SHED_STEPS)
     floor = case.forced + float(floors.sum())
     if floor >= ceiling * SAME:
         return Found(case, None, math.inf, floor)
@@ -59,8 +56,6 @@ def first(case: Case, ceiling: float) -> Found:
 
 def even_out(case: Case, at: Ints, floor: float) -> Found:
     """Make an assignment of this one, in which bins may be NOWHERE or loads too high, by shifts and swaps."""
-    from meander.planning import free_level_kernel
-
     at = at.copy()
     used = case.held + np.bincount(at[at != NOWHERE], case.load[at != NOWHERE], minlength=case.speed.size)
     free_level_kernel.flatten(case.load, case.state, case.home, at, used, case.speed, case.limit, EVEN_STEPS)
@@ -69,8 +64,6 @@ def even_out(case: Case, at: Ints, floor: float) -> Found:
 
 def better(case: Case, at: Ints, floor: float) -> Found:
     """Bring moved bins home as long as that saves bytes."""
-    from meander.planning import free_kernel
-
     at = at.copy()
     order = free_kernel.by_bytes_per_load(case.load, case.state)
     free_kernel.improve(case.load, case.state, case.home, order, at, _free(case, at), case.cost(at), 20)
@@ -79,25 +72,23 @@ def better(case: Case, at: Ints, floor: float) -> Found:
 
 def best(found: Found, ceiling: float, nodes: int) -> tuple[Found, int]:
     """Search for an assignment cheaper than `found` and than `ceiling`; return the best, and the nodes visited."""
-    from meander.planning import free_branch, free_kernel, free_rework
-
     case, visited = found.case, 0
     load, state, home = case.load, case.state, case.home
-    if load.size <= WHOLE:
+    if max(load.size, case.room.size) <= WHOLE:
         most = nodes if found.at is None else nodes // 2 + 1
         start = min(found.cost, ceiling) - case.forced
         at, _, visited = free_branch.branch(load, state, home, case.room, start, most)
         if (at != NOWHERE).all():
-            found = found._replace(at=at, cost=case.cost(at))
+            found = better(case, at, found.floor)
         if visited < most:
             return found._replace(floor=max(found.floor, min(found.cost, ceiling))), visited
-    if found.at is not None and case.room.size > 2:
+    if found.at is not None:
         at = found.at.copy()
         order = free_kernel.by_bytes_per_load(load, state)
         bytes_ = found.cost - case.forced
         _, looked = free_rework.rework(load, state, home, order, at, _free(case, at), bytes_, nodes - visited)
         visited += looked
-        found = found._replace(at=at, cost=case.cost(at))
+        found = better(case, at, found.floor)
     return found, visited
 
 

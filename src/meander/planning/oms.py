@@ -48,7 +48,7 @@ def oms(problem: Problem, steps: Sequence[tuple[int, float]] = ()) -> PlanSequen
         >>> oms(start, [(3, 0.4), (4, 0.4)]).cost
         6
     """
-    wanted = _pairs(steps) or [(problem.wanted, problem.tau)]
+    wanted = _pairs("steps", steps) or [(problem.wanted, problem.tau)]
     if problem.pinned or not problem.has_equal_capacities:
         raise InvalidProblem("oms plans for equal workers, without pinned bins; use planner 'ssm', one step at a time")
     if (problem.wanted, problem.tau) != wanted[0]:
@@ -79,22 +79,22 @@ def oms(problem: Problem, steps: Sequence[tuple[int, float]] = ()) -> PlanSequen
 
 
 @planner(name="oms", keeps_cap=True, contiguous=True)
-def first_of_sequence(problem: Problem, steps: Sequence[tuple[int, float]] = ()) -> Target:
+def first_of_sequence(problem: Problem, then: Sequence[tuple[int, float]] = ()) -> Target:
     """The first step of the cheapest way through a known sequence of migrations; small problems only.
 
     Args:
         problem: the migration to plan now, to problem.workers at problem.tau.
-        steps: the migrations that will follow it, as (workers, tau) each.
+        then: the migrations that will follow it, as (workers, tau) each.
     """
-    plan = oms(problem, [(problem.wanted, problem.tau), *_pairs(steps)])[0]
+    plan = oms(problem, [(problem.wanted, problem.tau), *_pairs("then", then)])[0]
     return Target(list(plan.owner), list(plan.workers))
 
 
-def _pairs(steps: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+def _pairs(name: str, steps: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     try:
         return [(workers, tau) for workers, tau in steps]
     except (TypeError, ValueError):
-        raise InvalidOption("steps must be a list of (workers, tau), such as [[3, 0.4], [4, 0.4]]") from None
+        raise InvalidOption(f"{name} must be a list of (workers, tau), such as [[3, 0.4], [4, 0.4]]") from None
 
 
 def _partitionings(step: Problem, load: NDArray[np.float64]) -> list[Cuts]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
+from meander.errors import InvalidPlan
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import BinId, Bytes, Move, WorkerId
 
@@ -50,6 +52,12 @@ class Plan:
     ) -> Plan:
         """Derive moves, cost, gain and loads from a target owner map and the workers it is for."""
         target, state = tuple(owner), problem.state
+        strangers = set(target) - set(workers)
+        if len(target) != problem.bins or strangers:
+            who = f"worker {min(strangers)}, who is not there" if strangers else f"{len(target)} bins"
+            raise InvalidPlan(
+                f"the target names {who}; it must give each of the {problem.bins} bins to one of the workers"
+            )
         moves = tuple(
             Move(BinId(j), source, to, state[j])
             for j, (source, to) in enumerate(zip(problem.owner, target, strict=True))
@@ -67,10 +75,17 @@ class Plan:
             moves=moves,
             cost=cost,
             gain=_total(state) - cost,
-            loads=loads,
-            caps=problem.caps(tuple(loads)),
+            loads=MappingProxyType(loads),
+            caps=MappingProxyType(problem.caps(tuple(loads))),
             elapsed_ms=elapsed_ms,
         )
+
+    def __hash__(self) -> int:
+        return hash((self.planner, self.before, self.owner, self.workers))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = (getattr(self, name) for name in self.__dataclass_fields__)
+        return Plan, tuple(dict(value) if isinstance(value, Mapping) else value for value in values)
 
     @property
     def over_cap(self) -> tuple[WorkerId, ...]:
