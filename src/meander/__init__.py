@@ -16,13 +16,14 @@ Two questions have to be answered before state can move in a running stream, and
 The rooms, inner ones first; each may use only those above it:
 
     errors, types     what can go wrong; bins, workers, moves, assignments
+    values, named,    reading what users give; functions chosen by name;
     kernel            compiled inner loops
     measure           load imbalance and waiting time, from loads and rates
     planning          what to move           scheduling    in which steps
     cli               the command `meander`
 
-Nothing here imports Spark; Numba and SciPy are loaded when a planner first needs them. The engine that carries plans out
-on Spark is the next room to be built.
+Nothing here imports Spark; Numba and SciPy are loaded when a planner first needs them. The engine that carries plans
+out on Spark is the next room to be built.
 """
 
 from __future__ import annotations

@@ -24,6 +24,21 @@ def test_the_planners_of_the_design_are_there():
         assert planner.__doc__
 
 
+@pytest.mark.parametrize("name", sorted(PARTIAL))
+@settings(max_examples=120, deadline=None)
+@given(problem=problems(max_bins=6, plain=True))
+def test_those_with_limits_answer_whatever_ssm_answers_on_small_plain_problems(name, problem):
+    try:
+        best = plan(problem, "ssm")
+    except Infeasible:
+        with pytest.raises(Infeasible):
+            plan(problem, name)
+        return
+    answer = plan(problem, name)
+    check(problem, answer)
+    assert answer.cost == pytest.approx(best.cost, rel=1e-9, abs=1e-9)
+
+
 @pytest.mark.parametrize("name", planners())
 @settings(max_examples=120, deadline=None)
 @given(problem=problems())

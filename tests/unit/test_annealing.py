@@ -391,7 +391,7 @@ def test_another_process_gives_the_same_plan():
         ({"gamma": 1.5}, "gamma"),
         ({"gamma": -0.5, "stored": [1] * 3, "queued": [1] * 3}, "gamma"),
         ({"gamma": None}, "gamma must be a number"),
-        ({"alpha": 0}, "alpha is 0.0; it must be above 0"),
+        ({"alpha": 0}, "alpha is 0; it must be finite and above 0"),
         ({"alpha": math.inf}, "alpha"),
         ({"T": 0.1, "T_min": 0.1}, "T is 0.1; it must be above T_min"),
         ({"T_min": 0}, "T_min"),

@@ -77,6 +77,13 @@ def test_examples_in_docstrings_hold(name):
     assert runner.summarize(verbose=False).failed == 0
 
 
+def test_the_readme_shows_what_the_demo_prints(capsys):
+    assert main(["demo"]) == 0
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for line in blocks(ROOT / "README.md", "text")[0].splitlines():
+        assert any(words[: len(line.split())] == line.split() for words in printed), line
+
+
 def test_docs_name_every_planner_schedule_and_command(capsys):
     planners = (ROOT / "docs" / "choose-a-planner.md").read_text()
     assert all(f"`{name}`" in planners for name in meander.planners())

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from meander import InvalidOption, InvalidProblem, Problem, TooLarge, check, plan
+from meander import Infeasible, InvalidOption, InvalidProblem, Problem, TooLarge, check, plan
 from meander.planning import oms
 from meander.planning.partitions import partitions
 
@@ -22,20 +22,11 @@ def test_the_papers_table_3_under_its_own_model():
 
 
 def test_each_plan_of_a_sequence_starts_where_the_last_one_ended_and_holds():
-    best = oms(START, [(3, 0.4), (5, 0.2), (2, 0.6), (4, 0.0)])
-    here = START
-    for (workers, tau), step in zip([(3, 0.4), (5, 0.2), (2, 0.6), (4, 0.0)], best, strict=True):
-        idle = sorted(set(step.before) ^ set(here.owner))
-        assert idle == []
-        problem = Problem(START.load, START.state, here.owner, workers, tau, idle=_idle(here, best, step))
-        check(problem, step)
-        here = Problem(START.load, START.state, step.owner, 1)
-
-
-def _idle(here, sequence, step):
-    """Workers of the plan before that owned nothing."""
-    index = next(i for i, each in enumerate(sequence) if each is step)
-    return sorted(set(sequence[index - 1].workers) - set(here.owner)) if index else []
+    steps = [(3, 0.4), (5, 0.2), (2, 0.6), (4, 0.0)]
+    owner, idle = START.owner, []
+    for (workers, tau), step in zip(steps, oms(START, steps), strict=True):
+        check(Problem(START.load, START.state, owner, workers, tau, idle=idle), step)
+        owner, idle = step.owner, sorted(set(step.workers) - set(step.owner))
 
 
 def brute_force(problem, steps):
@@ -64,15 +55,28 @@ def brute_force(problem, steps):
     return go(problem.owner, problem.idle, steps)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_oms_equals_brute_force_on_small_sequences(seed):
-    rng = np.random.default_rng(seed)
-    m = 5
-    problem = Problem(rng.integers(1, 4, m), rng.integers(0, 9, m), np.sort(rng.integers(0, 2, m)), workers=2)
-    steps = [(int(rng.integers(1, 4)), 1.0), (int(rng.integers(1, 4)), float(rng.choice([0.6, 1.5])))]
-    true = brute_force(problem, steps)
-    if true is not None:
-        assert oms(problem, steps).cost == true
+def test_oms_equals_brute_force_on_small_sequences_also_with_scattered_owners_and_idle_workers():
+    answered = 0
+    for seed in range(24):
+        rng = np.random.default_rng(seed)
+        m = 5
+        owner = rng.integers(0, 2, m)
+        problem = Problem(
+            rng.integers(1, 4, m),
+            rng.integers(0, 9, m),
+            owner if seed % 2 else np.sort(owner),
+            workers=2,
+            idle=[4] if seed % 3 == 0 else [],
+        )
+        steps = [(int(rng.integers(1, 4)), 1.0), (int(rng.integers(1, 4)), float(rng.choice([0.6, 1.5])))]
+        true = brute_force(problem, steps)
+        if true is None:
+            with pytest.raises(Infeasible):
+                oms(problem, steps)
+        else:
+            assert oms(problem, steps).cost == true
+            answered += 1
+    assert answered > 12
 
 
 def test_a_single_step_is_ssm():

@@ -1,9 +1,6 @@
 """Schedules: known cases, refusals, and a checker that notices every kind of wrong step."""
 
-import doctest
-import importlib
 import os
-import pkgutil
 import random
 import subprocess
 import sys
@@ -12,7 +9,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-import meander.scheduling
 from meander.errors import InvalidOption, InvalidPlan
 from meander.scheduling import bound, check_schedule, duration, schedule, schedules
 from meander.types import Assignment, Move
@@ -40,9 +36,9 @@ def test_the_schedules_are_listed_with_a_line_each():
     assert list(schedules()["batched"].options) == ["max_bins", "max_bytes", "max_in", "gap"]
 
 
-def test_the_list_of_schedules_is_a_copy():
-    schedules().clear()
-    assert list(schedules()) == NAMES
+def test_the_list_of_schedules_cannot_be_changed():
+    with pytest.raises(TypeError):
+        schedules()["mine"] = schedules()["fluid"]
 
 
 def test_known_case():
@@ -141,7 +137,7 @@ def test_max_bytes_adds_up_fractions_exactly():
 
 def test_max_bytes_that_is_tiny_or_huge():
     assert len(schedule([0] * 3, [1] * 3, "batched", state=[1e300, 1.0, 2], max_bytes=5e-324)) == 3
-    assert len(schedule([0] * 3, [1] * 3, "batched", state=[1e300, 1.0, 2], max_bytes=10**400)) == 1
+    assert len(schedule([0] * 3, [1] * 3, "batched", state=[1e300, 1.0, 2], max_bytes=10**308)) == 1
 
 
 def test_matching_lets_a_worker_send_and_receive_in_one_step():
@@ -291,20 +287,20 @@ def test_duration_and_bound():
         (lambda: schedule([0], [1], state=[1], max_bytes=-3), "max_bytes is -3"),
         (lambda: schedule([0], [1], state=[1], max_bytes=float("nan")), "max_bytes is nan"),
         (lambda: schedule([0], [1], state=[1], max_bytes=float("inf")), "max_bytes is inf"),
-        (lambda: schedule([0], [1], state=[1], max_bytes="1k"), "max_bytes is '1k'"),
+        (lambda: schedule([0], [1], state=[1], max_bytes="1k"), "max_bytes must be a number, not a text"),
         (lambda: schedule([0], [1], max_bytes=5), "max_bytes works in bytes; give schedule batched state"),
         (lambda: schedule([0], [1], "phases"), "phases works in bytes; give it state"),
         (lambda: schedule([0], [1], state=[1, 2]), "state has 2 entries but there are 1 bins"),
         (lambda: schedule([0, 0], [1, 0], state=[1, -2]), "state of bin 1 is -2"),
         (lambda: schedule([0, 0], [1, 0], state=[1, float("nan")]), "state of bin 1 is nan"),
         (lambda: schedule([0], [1], state=[float("inf")]), "state of bin 0 is inf"),
-        (lambda: schedule([0], [1], state=["1"]), "state of bin 0 is '1'"),
-        (lambda: schedule([0], [1], state=[True]), "state of bin 0 is True"),
+        (lambda: schedule([0], [1], state=["1"]), "state of bin 0 must be a number, not a text"),
+        (lambda: schedule([0], [1], state=[True]), "state of bin 0 must be a number, not True"),
         (lambda: schedule([0], [1], state=5), "state must be a list"),
         (lambda: schedule([0, 0], [1, 1], state=[1e308, 1e308]), "state adds up to more"),
-        (lambda: schedule([0], [1], state=[10**400]), "state adds up to more"),
-        (lambda: schedule([0], [-1]), "owner_goal gives bin 0 to worker -1"),
-        (lambda: schedule([0.5], [1]), "owner_now gives bin 0 to worker 0.5"),
+        (lambda: schedule([0], [1], state=[10**400]), "state of bin 0 is too large"),
+        (lambda: schedule([0], [-1]), "owner_goal of bin 0 is -1"),
+        (lambda: schedule([0.5], [1]), "owner_now of bin 0 is 0.5"),
         (lambda: schedule("01", [1, 0]), "owner_now must be a list"),
         (lambda: schedule({0: 1}, [1]), "owner_now must be a list"),
         (lambda: schedule([1], {1}), "owner_goal must be a list"),
@@ -399,10 +395,3 @@ def test_every_process_gives_the_same_answer():
     }
     assert len(answers) == 1
     assert "Move(" in answers.pop()
-
-
-def test_the_examples_in_the_room_are_true():
-    names = [f"meander.scheduling.{module.name}" for module in pkgutil.iter_modules(meander.scheduling.__path__)]
-    results = {name: doctest.testmod(importlib.import_module(name)) for name in ["meander.scheduling", *names]}
-    assert {name for name, result in results.items() if result.failed} == set()
-    assert results["meander.scheduling"].attempted >= 3

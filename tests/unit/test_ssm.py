@@ -111,8 +111,7 @@ def test_a_large_problem_with_strays_is_answered_and_contiguous():
     assert is_contiguous(answer.owner)
 
 
-def test_strays_never_make_the_answer_better_than_without_them():
-    # Two bins of an interval map change hands: the optimum can change by at most their bytes.
+def test_two_strays_change_the_gain_by_at_most_their_bytes():
     rng = np.random.default_rng(3)
     load, state = rng.integers(1, 9, 60).tolist(), rng.integers(1, 50, 60).tolist()
     owner = [j // 10 for j in range(60)]

@@ -16,6 +16,7 @@ from meander.cli import show
 from meander.cli.demo import run_demo
 from meander.cli.read import json_from, options_from
 from meander.errors import InvalidProblem
+from meander.named import chosen
 
 app = typer.Typer(
     name="meander",
@@ -102,8 +103,7 @@ def plan(
     if tau is not None:
         problem = dataclasses.replace(problem, tau=tau)
     options = options_from(option)
-    if planner in meander.planners():
-        meander.planners()[planner].check_options(list(options))
+    chosen("planner", planner, meander.planners()).check_options(list(options))
     answer = meander.plan(problem, planner, **options)
     if _wants_json(format):
         _print_json(answer.to_dict())
@@ -133,8 +133,7 @@ def schedule(
     """
     now, goal, state = _owners_and_state(json_from(file, "a plan"))
     options = options_from(option)
-    if name in meander.schedules():
-        meander.schedules()[name].check_options(list(options))
+    chosen("schedule", name, meander.schedules()).check_options(list(options))
     steps = meander.schedule(now, goal, name, state=state, **options)
     if _wants_json(format):
         _print_json({"schedule": name, "steps": [[move._asdict() for move in step] for step in steps]})

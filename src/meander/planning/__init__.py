@@ -18,7 +18,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from meander.errors import InvalidOption
+from meander.named import chosen
 from meander.planning.annealing import annealing
 from meander.planning.check import check
 from meander.planning.consistent_hash import consistent_hash
@@ -61,9 +61,6 @@ def plan(problem: Problem, planner: str | Planner[...] = "ssm", **options: Any) 
         >>> plan(problem).moves[0]
         Move(bin=1, source=0, target=1, bytes=1)
     """
-    if isinstance(planner, str):
-        if planner not in _PLANNERS:
-            raise InvalidOption(f"there is no planner {planner!r}; the planners are {', '.join(_PLANNERS)}")
-        planner = _PLANNERS[planner]
-    planner.check_options(list(options))
+    if not isinstance(planner, Planner):
+        planner = chosen("planner", planner, _PLANNERS)
     return planner(problem, **options)

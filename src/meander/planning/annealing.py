@@ -16,8 +16,9 @@ from meander.planning.handover import Handover, Side, Sums
 from meander.planning.handover_choice import anneal, exhaustive, greedy, shed
 from meander.planning.planner import Target, planner
 from meander.planning.problem import ROUNDING, Problem
-from meander.planning.workload import Workload, positive
+from meander.planning.workload import Workload
 from meander.types import BinId, WorkerId
+from meander.values import positive, whole
 
 Choice = Callable[[Handover], list[int] | None]
 
@@ -200,9 +201,7 @@ def _choice(choose: str, start: float, end: float, eta: float, seed: int) -> Cho
         raise InvalidOption(f"T is {start}; it must be above T_min, which is {end}")
     if eta >= 1:
         raise InvalidOption(f"eta is {eta}; it must lie between 0 and 1, such as 0.9")
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise InvalidOption(f"seed is {seed!r}; it must be a whole number")
-    rng = Random(seed)
+    rng = Random(whole("seed", seed, 0))
     choices: dict[str, Choice] = {
         "annealing": lambda handover: anneal(handover, rng, start, end, eta),
         "greedy": greedy,

@@ -75,8 +75,8 @@ def free(problem: Problem, *, nodes: int = 200_000) -> Target:
 
 def _search(problem: Problem, nodes: int) -> Found:
     """Return the best assignment over the choices of who leaves, with a floor for all of them."""
-    sets, complete = choices(problem)
     tries, ceiling = max(8, TRIES // problem.bins), math.inf
+    sets, complete = choices(problem, tries)
     candidates: list[Found] = []
     for workers in sets[:tries]:
         candidate = first(Case.of(problem, workers), ceiling)

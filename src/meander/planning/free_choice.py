@@ -15,7 +15,7 @@ from meander.planning.problem import Problem
 from meander.types import WorkerId
 
 MANY = 1000
-"""Choices that are listed; where there are more, those near the most promising one."""
+"""Choices that are all listed; where there are more, those near the most promising one are."""
 
 FEW = 16
 """Choices whose most even assignment is looked for."""
@@ -23,8 +23,10 @@ FEW = 16
 Workers = tuple[WorkerId, ...]
 
 
-def choices(problem: Problem) -> tuple[list[Workers], bool]:
+def choices(problem: Problem, about: int) -> tuple[list[Workers], bool]:
     """Return sets of workers that may be there afterwards, most promising first, and whether these are all.
+
+    Where there are very many, it returns `about` so many around the most promising one.
 
     A worker that stays has to shed some bytes at least, one that leaves sheds all: those for whom the difference is
     small should leave. With equal capacities the sum of it is a lower bound and its order that of the bounds.
@@ -39,15 +41,12 @@ def choices(problem: Problem) -> tuple[list[Workers], bool]:
         groups = itertools.combinations(price, leaving)
     else:
         cheapest = tuple(sorted(price, key=lambda w: (price[w], -w)))
-        groups = _around(cheapest[:leaving], cheapest[leaving:])
-        if not problem.has_equal_capacities:
-            slowest = sorted(price, key=lambda w: (problem.capacity(w), price[w], -w))[:leaving]
-            groups = [tuple(slowest), *groups]
+        groups = _around(cheapest[:leaving], cheapest[leaving:], math.isqrt(about) + 1)
     ranked = []
     for group in groups:
         gone = set(group)
         ranked.append((math.fsum(price[w] for w in group), tuple(w for w in problem.survivors if w not in gone)))
-    return [workers for _, workers in sorted(ranked)[:MANY]], every
+    return [workers for _, workers in sorted(ranked)], every
 
 
 def even_choices(problem: Problem) -> tuple[list[Workers], bool]:
@@ -94,8 +93,7 @@ def _price_of_leaving(problem: Problem) -> dict[WorkerId, float]:
     return {w: float(bytes_[k] - floors[k]) for w, k in slot.items() if w not in holders}
 
 
-def _around(group: Workers, others: Workers) -> list[Workers]:
-    """The group, and groups that differ from it by one: its last few members, or the first few of the others."""
-    few = math.isqrt(MANY)
+def _around(group: Workers, others: Workers, few: int) -> list[Workers]:
+    """The group, and those in which one of its last `few` members changes with one of the first `few` others."""
     swaps = itertools.product(range(max(0, len(group) - few), len(group)), others[:few])
     return [group, *((*group[:i], w, *group[i + 1 :]) for i, w in swaps)]

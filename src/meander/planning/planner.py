@@ -5,12 +5,13 @@ A planner decides only who owns what afterwards. Moves, cost and loads follow fr
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from time import perf_counter
 from typing import Concatenate, Generic, NamedTuple, ParamSpec
 
-from meander.errors import InvalidOption
+from meander.named import Named
 from meander.planning.plans import Plan
 from meander.planning.problem import Problem
 from meander.types import WorkerId
@@ -25,7 +26,7 @@ class Target(NamedTuple):
     workers: list[WorkerId]
 
 
-class Planner(Generic[Options]):
+class Planner(Named, Generic[Options]):
     """A planner: call it with a problem to get a plan.
 
     Attributes:
@@ -35,6 +36,8 @@ class Planner(Generic[Options]):
         contiguous: whether every answer gives each worker one interval of neighbouring bins.
     """
 
+    kind = "planner"
+
     def __init__(
         self,
         target: Callable[Concatenate[Problem, Options], Target],
@@ -42,37 +45,24 @@ class Planner(Generic[Options]):
         contiguous: bool,
         name: str | None = None,
     ) -> None:
+        super().__init__(target, name)
         self.target = target
-        self.name = name or target.__name__
-        self.summary = (target.__doc__ or "").partition("\n")[0].rstrip(".")
         self.keeps_cap = keeps_cap
         self.contiguous = contiguous
-        self.__doc__ = target.__doc__
-        self.__name__ = target.__name__
-        self.__module__ = target.__module__
         self.__signature__ = inspect.signature(target).replace(return_annotation=Plan)
 
     def __call__(self, problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Plan:
         """Return the plan for this problem."""
+        self.check_options(list(options))
         started = perf_counter()
         owner, workers = self.target(problem, *args, **options)
         elapsed_ms = (perf_counter() - started) * 1e3
         return Plan.of(problem, owner, workers, self.name, elapsed_ms)
 
-    def __repr__(self) -> str:
-        return f"<planner {self.name}: {self.summary}>"
-
-    @property
+    @functools.cached_property  # asking Python for a signature takes longer than a small plan
     def options(self) -> dict[str, inspect.Parameter]:
         """The options this planner takes, by name."""
         return dict(list(inspect.signature(self.target).parameters.items())[1:])
-
-    def check_options(self, names: list[str]) -> None:
-        """Raise `InvalidOption` for the first name this planner does not take."""
-        for name in names:
-            if name not in self.options:
-                known = ", ".join(self.options) or "none"
-                raise InvalidOption(f"planner {self.name} has no option {name!r}; its options: {known}")
 
 
 def planner(

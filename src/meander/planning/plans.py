@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,6 +10,7 @@ from typing import Any
 from meander.errors import InvalidPlan
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import BinId, Bytes, Move, WorkerId
+from meander.values import total
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Plan:
         loads = dict.fromkeys(sorted(workers), 0.0)
         for worker, load in zip(target, problem.load, strict=True):
             loads[worker] += load
-        cost = _total([move.bytes for move in moves])
+        cost = total([move.bytes for move in moves])
         return cls(
             planner=planner,
             before=problem.owner,
@@ -74,7 +74,7 @@ class Plan:
             workers=tuple(loads),
             moves=moves,
             cost=cost,
-            gain=_total(state) - cost,
+            gain=total(state) - cost,
             loads=MappingProxyType(loads),
             caps=MappingProxyType(problem.caps(tuple(loads))),
             elapsed_ms=elapsed_ms,
@@ -107,8 +107,3 @@ class Plan:
             "over_cap": list(self.over_cap),
             "elapsed_ms": self.elapsed_ms,
         }
-
-
-def _total(sizes: Sequence[Bytes]) -> Bytes:
-    """Whole numbers add up exactly and stay whole; a sum with fractions is rounded once."""
-    return sum(sizes) if all(isinstance(size, int) for size in sizes) else math.fsum(sizes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from meander.errors import InvalidProblem
 from meander.types import Assignment, BinId, Bytes, WorkerId, is_contiguous
+from meander.values import amount, kind, listed, number, whole, worker_id
 
 ROUNDING = 1e-9
 """A load counts as within its cap up to this relative excess: sums of floats are not exact."""
@@ -21,7 +22,6 @@ ROUNDING = 1e-9
 LARGEST_NUMBER = 1e100
 """Loads, sizes and capacities beyond this are refused: their sums and products would leave the range of floats."""
 
-LARGEST_WORKER_ID = 2**31 - 1
 LARGEST_WORKER_COUNT = 1_000_000
 
 
@@ -73,9 +73,9 @@ class Problem:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        put("load", tuple(_measure("load", "bin", j, x) for j, x in enumerate(_listed("load", load))))
-        put("state", tuple(_measure("state", "bin", j, x) for j, x in enumerate(_listed("state", state))))
-        owners = owner.owner if isinstance(owner, Assignment) else _listed("owner", owner)
+        put("load", tuple(_measure("load", j, x) for j, x in enumerate(listed("load", load, InvalidProblem))))
+        put("state", tuple(_measure("state", j, x) for j, x in enumerate(listed("state", state, InvalidProblem))))
+        owners = owner.owner if isinstance(owner, Assignment) else listed("owner", owner, InvalidProblem)
         put("owner", tuple(_worker(f"owner of bin {j}", w) for j, w in enumerate(owners)))
         if not self.load:
             raise InvalidProblem("a problem needs at least one bin; load is empty")
@@ -86,13 +86,14 @@ class Problem:
                     "give one of each for every bin"
                 )
         put("workers", _wanted(workers))
-        tau = _number("tau", tau)
+        tau = number("tau", tau, InvalidProblem)
         if not 0 <= tau <= LARGEST_NUMBER:
             raise InvalidProblem(f"tau is {tau}; it must be a finite number of at least 0, such as 0.2")
         put("tau", tau)
         put("idle", _ids("idle", idle))
         put("must_leave", _ids("must_leave", must_leave))
-        put("pinned", tuple(sorted({_bin(b, len(self.load)) for b in _listed("pinned", pinned)})))
+        given_pins = pinned if isinstance(pinned, Set) else listed("pinned", pinned, InvalidProblem)
+        put("pinned", tuple(sorted({_bin(b, len(self.load)) for b in given_pins})))
         self._check_workers()
         put("capacities", MappingProxyType(self._capacities(capacities)))
 
@@ -128,14 +129,14 @@ class Problem:
             )
 
     def _capacities(self, given: Mapping[int, float] | Sequence[float]) -> dict[WorkerId, float]:
-        pairs = given.items() if isinstance(given, Mapping) else enumerate(_listed("capacities", given))
+        pairs = given.items() if isinstance(given, Mapping) else enumerate(listed("capacities", given, InvalidProblem))
         known = {*self.current, *self.survivors, *self.newcomers}
         if not isinstance(self.workers, int):
             known |= set(self.workers)
         checked = {}
         for key, value in pairs:
             worker = _worker("a worker in capacities", key)
-            capacity = _number(f"capacity of worker {worker}", value)
+            capacity = number(f"capacity of worker {worker}", value, InvalidProblem)
             if not 1 / LARGEST_NUMBER <= capacity <= LARGEST_NUMBER:
                 raise InvalidProblem(f"capacity of worker {worker} is {capacity}; it must be finite and above 0")
             if worker not in known:
@@ -238,7 +239,7 @@ class Problem:
     def from_dict(cls, data: Mapping[str, Any]) -> Problem:
         """Build a problem from what `to_dict` gives, as read from JSON; unknown keys are refused."""
         if not isinstance(data, Mapping):
-            raise InvalidProblem(f"a problem is a JSON object with load, state, owner and workers, not {_kind(data)}")
+            raise InvalidProblem(f"a problem is a JSON object with load, state, owner and workers, not {kind(data)}")
         fields = list(cls.__dataclass_fields__)
         for key in data:
             if key not in fields:
@@ -265,54 +266,26 @@ class Problem:
         return plain
 
 
-def _kind(value: object) -> str:
-    return {dict: "an object", list: "a list", str: "a text", type(None): "null"}.get(type(value), repr(value))
-
-
 def _some(ids: Sequence[int]) -> str:
     shown = ", ".join(map(str, ids[:12]))
     return shown if len(ids) <= 12 else f"{shown} and {len(ids) - 12} more"
 
 
-def _listed(name: str, values: object) -> list[Any]:
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise InvalidProblem(f"{name} must be a list of numbers, not {_kind(values)}")
-    return values.tolist() if isinstance(values, np.ndarray) else list(values)
-
-
-def _number(what: str, value: object) -> float:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidProblem(f"{what} must be a number, not {_kind(value)}")
-    try:
-        float(value)
-    except OverflowError:
-        raise InvalidProblem(f"{what} is too large for a 64-bit float") from None
-    return value
-
-
-def _measure(name: str, unit: str, index: int, value: object) -> float:
-    number = _number(f"{name} of {unit} {index}", value)
-    if not 0 <= number < math.inf:
-        raise InvalidProblem(f"{name} of {unit} {index} is {number}; it must be finite and at least 0")
-    if number > LARGEST_NUMBER:
-        raise InvalidProblem(f"{name} of {unit} {index} is {number:g}, more than {LARGEST_NUMBER:g}; use a larger unit")
-    return number
+def _measure(name: str, index: int, value: object) -> int | float:
+    plain = amount(f"{name} of bin {index}", value, InvalidProblem)
+    if plain > LARGEST_NUMBER:
+        raise InvalidProblem(f"{name} of bin {index} is {plain:g}, more than {LARGEST_NUMBER:g}; use a larger unit")
+    return plain
 
 
 def _worker(what: str, value: object) -> WorkerId:
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        value = int(value)  # JSON has only texts as keys
-    if isinstance(value, np.integer):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_WORKER_ID:
-        raise InvalidProblem(f"{what} is {value!r}; worker ids are whole numbers from 0 to {LARGEST_WORKER_ID}")
-    return WorkerId(value)
+    return WorkerId(worker_id(what, value, InvalidProblem))
 
 
 def _ids(name: str, values: Iterable[int]) -> tuple[WorkerId, ...]:
-    return tuple(sorted({_worker(f"a worker in {name}", w) for w in _listed(name, values)}))
+    # A set will do here: ids have no order.
+    given = values if isinstance(values, Set) else listed(name, values, InvalidProblem)
+    return tuple(sorted({_worker(f"a worker in {name}", w) for w in given}))
 
 
 def _bin(value: object, bins: int) -> BinId:
@@ -327,13 +300,9 @@ def _wanted(workers: object) -> int | tuple[WorkerId, ...]:
     if isinstance(workers, np.integer):
         workers = int(workers)
     if isinstance(workers, int) and not isinstance(workers, bool):
-        if not 1 <= workers <= LARGEST_WORKER_COUNT:
-            raise InvalidProblem(f"workers is {workers}; it must be from 1 to {LARGEST_WORKER_COUNT}")
-        return workers
+        return whole("workers", workers, 1, LARGEST_WORKER_COUNT, InvalidProblem)
     if isinstance(workers, str | bytes | Mapping | float | bool) or not isinstance(workers, Iterable):
-        raise InvalidProblem(
-            f"workers must be how many workers are wanted or a list of their ids, not {_kind(workers)}"
-        )
+        raise InvalidProblem(f"workers must be how many workers are wanted or a list of their ids, not {kind(workers)}")
     wanted = _ids("workers", workers)
     if not wanted:
         raise InvalidProblem("workers is an empty list; at least one worker is needed")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.errors import InvalidOption
 from meander.planning import ring
 from meander.planning.planner import Target, planner
 from meander.planning.problem import ROUNDING, Problem
+from meander.values import amount
 
 
 @planner(keeps_cap=False)
@@ -60,7 +58,7 @@ def redist(
     As with `consistent_hash`, light bins stay only where the present map came from the same ring: start from
     `ring.assign` or from an answer of this planner, with the same seed and `virtual_nodes`.
     """
-    heavy, weight = _number("heavy", heavy), _number("weight", weight)
+    heavy, weight = float(amount("heavy", heavy)), float(amount("weight", weight))
     workers = list(problem.default_targets)
     owner = ring.assign(problem.bins, workers, capacities=problem.capacities, virtual_nodes=virtual_nodes, seed=seed)
     for j in problem.pinned:
@@ -100,13 +98,3 @@ def _parts(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.zeros_like(values)
     scaled = values / largest  # the plain sum of huge values would overflow
     return np.asarray(scaled / scaled.sum(), dtype=np.float64)
-
-
-def _number(name: str, value: object) -> float:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidOption(f"{name} is {value!r}; it must be a number of at least 0, such as 1.0")
-    if not 0 <= value <= sys.float_info.max:
-        raise InvalidOption(f"{name} is {value}; it must be finite and at least 0, such as 1.0")
-    return float(value)

@@ -6,8 +6,6 @@ them start from `assign`, because a ring moves few bins only where it also made 
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
 from meander.types import WorkerId
+from meander.values import positive, whole
 
 VIRTUAL_NODES = 128
 """Points of a worker of capacity 1.0; its part of the ring then differs from the fair one by about 9 %."""
@@ -64,7 +63,8 @@ def _points(
     workers: Sequence[WorkerId], capacities: Mapping[WorkerId, float], virtual_nodes: int, seed: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Return all points of the ring, ascending, and the worker of each."""
-    _check_options(virtual_nodes, seed)
+    whole("virtual_nodes", virtual_nodes, 1, MOST_POINTS)
+    whole("seed", seed, 0, LARGEST_SEED)
     counts = _counts(workers, capacities, virtual_nodes)
     owners = np.repeat(np.array(workers, dtype=np.int64), counts)
     nth = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])
@@ -79,8 +79,7 @@ def _counts(workers: Sequence[WorkerId], capacities: Mapping[WorkerId, float], v
         raise InvalidOption("a ring needs at least one worker; workers is empty")
     speeds = [capacities.get(w, 1.0) for w in workers]
     for worker, speed in zip(workers, speeds, strict=True):
-        if not (math.isfinite(speed) and speed > 0):
-            raise InvalidOption(f"capacity of worker {worker} is {speed}; it must be finite and above 0")
+        positive(f"capacity of worker {worker}", speed)
     counts = [max(1, round(min(virtual_nodes * speed, MOST_POINTS + 1))) for speed in speeds]
     if sum(counts) > MOST_POINTS:
         raise InvalidOption(
@@ -103,15 +102,3 @@ def _hash(*parts: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
         bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         bits = bits ^ (bits >> np.uint64(31))
     return bits
-
-
-def _check_options(virtual_nodes: object, seed: object) -> None:
-    """Raise `InvalidOption` unless both are whole numbers in their ranges."""
-    for name, value, least, most in (
-        ("virtual_nodes", virtual_nodes, 1, MOST_POINTS),
-        ("seed", seed, 0, LARGEST_SEED),
-    ):
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise InvalidOption(f"{name} is {value!r}; it must be a whole number from {least} to {most}")
-        if not least <= operator.index(value) <= most:
-            raise InvalidOption(f"{name} is {value}; it must be from {least} to {most}")

@@ -14,6 +14,7 @@ from meander.measure.imbalance import computing_load, resource
 from meander.planning.handover import Sums
 from meander.planning.problem import Problem
 from meander.types import WorkerId
+from meander.values import amount, listed, positive, worker_id
 
 BUSIEST = 0.9
 """How busy the busiest worker is taken to be where nobody says how fast workers serve."""
@@ -52,7 +53,7 @@ class Workload:
             if values is not None
         }
         load = work = [float(x) for x in problem.load]
-        gamma = number("gamma", gamma)
+        gamma = float(amount("gamma", gamma))
         if "stored" in given and "queued" in given:
             with np.errstate(over="ignore"):
                 load = resource(given["stored"], given["queued"], gamma).tolist()
@@ -82,7 +83,7 @@ def _speeds(
     if isinstance(service, Mapping):
         rates = _rates(service, everyone)
     else:
-        rate = positive("service", service)
+        rate = float(positive("service", service))
         rates = {w: rate * capacity[w] for w in everyone}
     known = {
         w: rate * (has[w].work / has[w].rows if has[w].work > 0 and has[w].rows > 0 else row_work)
@@ -97,26 +98,18 @@ def _rates(service: Mapping[int, float], everyone: Sequence[WorkerId]) -> dict[W
         raise InvalidOption("service names no worker; give rows per second for at least one, or leave it out")
     rates = {}
     for key, value in service.items():
-        if isinstance(key, str) and key.isascii() and key.isdigit():
-            key = int(key)  # JSON has only texts as keys
-        if key not in everyone:
-            raise InvalidOption(f"service names worker {key!r}, which is neither there nor wanted")
-        rates[WorkerId(int(key))] = positive(f"service of worker {key}", value)
+        worker = worker_id("a worker in service", key)
+        if worker not in everyone:
+            raise InvalidOption(f"service names worker {worker}, which is neither there nor wanted")
+        rates[WorkerId(worker)] = float(positive(f"service of worker {worker}", value))
     return dict(sorted(rates.items()))
 
 
 def _per_bin(name: str, values: object, bins: int) -> list[float]:
-    if isinstance(values, np.ndarray):
-        values = values.tolist()
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
-        raise InvalidOption(f"{name} must be a list with one number for each bin, not {values!r}")
-    if len(values) != bins:
-        raise InvalidOption(f"{name} has {len(values)} entries but there are {bins} bins; give one for each")
-    numbers = [number(f"{name} of bin {j}", value) for j, value in enumerate(values)]
-    for j, value in enumerate(numbers):
-        if value < 0:
-            raise InvalidOption(f"{name} of bin {j} is {value}; it must be at least 0")
-    return numbers
+    given = listed(name, values)
+    if len(given) != bins:
+        raise InvalidOption(f"{name} has {len(given)} entries but there are {bins} bins; give one for each")
+    return [float(amount(f"{name} of bin {j}", value)) for j, value in enumerate(given)]
 
 
 def _refuse_overflow(*columns: Sequence[float]) -> None:
@@ -124,26 +117,3 @@ def _refuse_overflow(*columns: Sequence[float]) -> None:
         for j, value in enumerate(column):
             if not math.isfinite(value):
                 raise InvalidOption(f"stored times queued of bin {j} is too large for a 64-bit float")
-
-
-def number(name: str, value: object) -> float:
-    """Return the value as a float; raise `InvalidOption` unless it is a finite number."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidOption(f"{name} must be a number, not {value!r}")
-    try:
-        plain = float(value)
-    except OverflowError:
-        raise InvalidOption(f"{name} is too large for a 64-bit float") from None
-    if not math.isfinite(plain):
-        raise InvalidOption(f"{name} is {plain}; it must be finite")
-    return plain
-
-
-def positive(name: str, value: object) -> float:
-    """Return the value as a float; raise `InvalidOption` unless it is a finite number above 0."""
-    plain = number(name, value)
-    if plain <= 0:
-        raise InvalidOption(f"{name} is {plain}; it must be above 0")
-    return plain

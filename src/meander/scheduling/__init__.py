@@ -19,9 +19,10 @@ Nothing here knows about planners, Spark or time: owner maps in, lists of moves 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
-from meander.errors import InvalidOption
+from meander.named import chosen
 from meander.scheduling.all_at_once import all_at_once
 from meander.scheduling.batched import batched
 from meander.scheduling.check import check_schedule
@@ -46,12 +47,12 @@ __all__ = [
     "schedules",
 ]
 
-_SCHEDULES = {each.name: each for each in (all_at_once, fluid, batched, matching, phases)}
+_SCHEDULES = MappingProxyType({each.name: each for each in (all_at_once, fluid, batched, matching, phases)})
 
 
-def schedules() -> dict[str, Schedule]:
-    """Return all schedules by name."""
-    return dict(_SCHEDULES)
+def schedules() -> MappingProxyType[str, Schedule]:
+    """Return all schedules by name; each is called with two owner maps and gives steps."""
+    return _SCHEDULES
 
 
 def schedule(
@@ -75,6 +76,4 @@ def schedule(
     Raises:
         InvalidOption: the message names the option, the bin or the value that is wrong.
     """
-    if not isinstance(name, str) or name not in _SCHEDULES:
-        raise InvalidOption(f"there is no schedule {name!r}; the schedules: {', '.join(_SCHEDULES)}")
-    return _SCHEDULES[name](owner_now, owner_goal, state, **options)
+    return chosen("schedule", name, _SCHEDULES)(owner_now, owner_goal, state, **options)

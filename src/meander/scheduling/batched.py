@@ -7,8 +7,9 @@ from collections import Counter
 from fractions import Fraction
 
 from meander.scheduling.colouring import Edge, colour_evenly, grouped, numbered
-from meander.scheduling.steps import Step, as_schedule, size, whole
+from meander.scheduling.steps import Step, as_schedule
 from meander.types import Bytes, Move, WorkerId
+from meander.values import positive, whole
 
 DEFAULT_MAX_BINS = 16
 
@@ -31,8 +32,8 @@ def batched(
     """
     if max_bins is None and max_bytes is None:
         max_bins = DEFAULT_MAX_BINS
-    most_bins = len(moves) if max_bins is None else whole("max_bins", max_bins, at_least=1)
-    most_bytes = None if max_bytes is None else size("max_bytes", max_bytes)
+    most_bins = len(moves) if max_bins is None else whole("max_bins", max_bins, 1)
+    most_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
     if not moves:
         return []
     steps = _spread(moves, _fewest(moves, max_in, most_bins, most_bytes))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Set
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterable
 
 from meander.errors import InvalidOption
 from meander.types import Assignment, BinId, Bytes, Move, WorkerId
+from meander.values import amount, listed, worker_id
 
 
 def moves_between(
@@ -40,36 +38,14 @@ def moves_between(
 
 
 def _owners(name: str, given: object) -> list[WorkerId]:
-    owners = []
-    for j, worker in enumerate(given.owner if isinstance(given, Assignment) else _listed(name, given)):
-        if isinstance(worker, np.integer):
-            worker = int(worker)
-        if isinstance(worker, bool) or not isinstance(worker, int) or worker < 0:
-            raise InvalidOption(
-                f"{name} gives bin {j} to worker {worker!r}; worker ids are whole numbers of at least 0"
-            )
-        owners.append(WorkerId(worker))
-    return owners
+    owners = given.owner if isinstance(given, Assignment) else listed(name, given)
+    return [WorkerId(worker_id(f"{name} of bin {j}", worker)) for j, worker in enumerate(owners)]
 
 
 def _sizes(given: object) -> list[Bytes]:
-    sizes: list[Bytes] = []
-    for j, size in enumerate(_listed("state", given)):
-        if isinstance(size, np.generic):
-            size = size.item()
-        if isinstance(size, bool) or not isinstance(size, int | float) or not 0 <= size < math.inf:
-            raise InvalidOption(f"state of bin {j} is {size!r}; it must be a number of bytes of at least 0")
-        sizes.append(size)
+    sizes = [amount(f"state of bin {j}", size) for j, size in enumerate(listed("state", given))]
     try:
         math.fsum(sizes)
     except OverflowError:
-        raise InvalidOption("state adds up to more than a 64-bit float can hold; give it in bytes") from None
+        raise InvalidOption("state adds up to more than a 64-bit float can hold; use a larger unit") from None
     return sizes
-
-
-def _listed(name: str, values: object) -> list[Any]:
-    if isinstance(values, np.ndarray):
-        values = values.tolist()
-    if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
-        raise InvalidOption(f"{name} must be a list with one entry for each bin, not {type(values).__name__}")
-    return list(values)

@@ -18,6 +18,7 @@ from meander.scheduling.covering import Covering, bits
 from meander.scheduling.moves import moves_between
 from meander.scheduling.steps import Step, as_schedule
 from meander.types import Assignment, Bytes, Move, WorkerId
+from meander.values import total
 
 PRECISION_BITS = 48
 """Fractions of bytes are cut in units of the total divided by about two to this power: no phase is spent on
@@ -55,7 +56,7 @@ def duration(step: Step) -> Bytes:
     lanes = defaultdict(list)
     for move in step:
         lanes[move.source, move.target].append(move.bytes)
-    return max(map(_total, lanes.values()), default=0)
+    return max(map(total, lanes.values()), default=0)
 
 
 def bound(
@@ -70,7 +71,7 @@ def bound(
     for move in moves_between(owner_now, owner_goal, state):
         sent[move.source].append(move.bytes)
         received[move.target].append(move.bytes)
-    return max(map(_total, [*sent.values(), *received.values()]), default=0)
+    return max(map(total, [*sent.values(), *received.values()]), default=0)
 
 
 class _Lane:
@@ -227,10 +228,10 @@ def _unit(sizes: Sequence[Bytes]) -> int:
     """Return the power of two, in bytes, in which sizes are cut: 0 (whole bytes) wherever that is exact."""
     if all(isinstance(size, int) for size in sizes):
         return 0
-    total = math.fsum(sizes)
-    if total <= 2**53 and all(float(size).is_integer() for size in sizes):
+    together = math.fsum(sizes)
+    if together <= 2**53 and all(float(size).is_integer() for size in sizes):
         return 0
-    return max(math.frexp(total)[1] - PRECISION_BITS, -1074)
+    return max(math.frexp(together)[1] - PRECISION_BITS, -1074)
 
 
 def _units(size: Bytes, unit: int) -> int:
@@ -240,8 +241,3 @@ def _units(size: Bytes, unit: int) -> int:
 def _bytes(units: int, unit: int, like: Bytes) -> Bytes:
     """Return a chunk in bytes; a whole number if the bin's size is one."""
     return units << unit if isinstance(like, int) and unit >= 0 else math.ldexp(units, unit)
-
-
-def _total(sizes: Sequence[Bytes]) -> Bytes:
-    """Whole numbers add up exactly and stay whole; a sum with fractions is rounded once."""
-    return sum(sizes) if all(isinstance(size, int) for size in sizes) else math.fsum(sizes)

@@ -7,20 +7,19 @@ and laying gaps between the steps happens here, once for all.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import numpy as np
-
 from meander.errors import InvalidOption
+from meander.named import Named
 from meander.scheduling.moves import moves_between
 from meander.types import Assignment, Bytes, Move
+from meander.values import whole
 
 Step = list[Move]
 """Moves that take effect at one batch, ascending by bin; an empty step is a batch without a move."""
 
 
-class Schedule:
+class Schedule(Named):
     """A schedule: call it with two owner maps to get the steps from the one to the other.
 
     Attributes:
@@ -30,15 +29,13 @@ class Schedule:
         byte_options: the options that cannot work without them.
     """
 
+    kind = "schedule"
+
     def __init__(self, steps: Callable[..., list[Step]], needs_state: bool, byte_options: Iterable[str]) -> None:
+        super().__init__(steps)
         self.steps = steps
-        self.name = steps.__name__
-        self.summary = (steps.__doc__ or "").partition("\n")[0].rstrip(".")
         self.needs_state = needs_state
         self.byte_options = tuple(byte_options)
-        self.__doc__ = steps.__doc__
-        self.__name__ = steps.__name__
-        self.__module__ = steps.__module__
 
     def __call__(
         self,
@@ -67,12 +64,9 @@ class Schedule:
         moves = moves_between(owner_now, owner_goal, state)
         if state is None:
             self._refuse_bytes(options)
-        limit = None if max_in is None else whole("max_in", max_in, at_least=1)
-        pause = whole("gap", gap, at_least=0)
+        limit = None if max_in is None else whole("max_in", max_in, 1)
+        pause = whole("gap", gap, 0)
         return list(_with_gaps(self.steps(moves, limit, **options), pause))
-
-    def __repr__(self) -> str:
-        return f"<schedule {self.name}: {self.summary}>"
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -80,13 +74,6 @@ class Schedule:
         own = list(inspect.signature(self.steps).parameters.items())[2:]
         common = inspect.signature(self.__call__).parameters
         return dict(own) | {name: common[name] for name in ("max_in", "gap")}
-
-    def check_options(self, names: list[str]) -> None:
-        """Raise `InvalidOption` for the first name this schedule does not take."""
-        for name in names:
-            if name not in self.options:
-                known = ", ".join(self.options)
-                raise InvalidOption(f"schedule {self.name} has no option {name!r}; its options: {known}")
 
     def _refuse_bytes(self, options: dict[str, object]) -> None:
         if self.needs_state:
@@ -108,24 +95,6 @@ def as_schedule(
         return Schedule(steps, needs_state, byte_options)
 
     return make
-
-
-def whole(name: str, value: object, at_least: int) -> int:
-    """Return the value of a counting option, or raise `InvalidOption`."""
-    if isinstance(value, np.integer):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise InvalidOption(f"{name} is {value!r}; it must be a whole number of at least {at_least}")
-    return value
-
-
-def size(name: str, value: object) -> Bytes:
-    """Return the value of an option in bytes, or raise `InvalidOption`."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise InvalidOption(f"{name} is {value!r}; it must be a number of bytes above 0")
-    return value
 
 
 def _with_gaps(steps: list[Step], gap: int) -> Iterator[Step]:
