@@ -34,7 +34,7 @@ def prefix_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def target_of(problem: Problem, pieces: Sequence[Piece]) -> Target:
     """Give each piece to its keeper, and the others, also empty ones, to whoever is left, lowest ids first."""
     kept = {piece.keeper for piece in pieces if piece.keeper is not None}
-    others = [w for w in (*problem.survivors, *problem.newcomers) if w not in kept]
+    others = [w for w in problem.candidates if w not in kept]
     owner: list[WorkerId] = []
     for start, stop, keeper, capacity in pieces:
         if keeper is None:
@@ -71,6 +71,23 @@ def smallest_cap(load: NDArray[np.float64], intervals: int) -> float:
         reached = heaviest(middle)
         low, high = (middle, high) if math.isinf(reached) else (low, min(middle, reached))
     return high
+
+
+def least_intervals(load: NDArray[np.float64], cap: float) -> NDArray[np.int64]:
+    """For each x, how many intervals of at most `cap` the bins from x on need; too many where none suffice."""
+    bins = load.size - 1
+    reach = np.searchsorted(load, load + cap, side="right") - 1
+    need = np.zeros(bins + 1, dtype=np.int64)
+    for x in range(bins - 1, -1, -1):
+        need[x] = need[reach[x]] + 1 if reach[x] > x else bins + 1
+    return need
+
+
+def no_intervals(problem: Problem) -> Infeasible:
+    """Say why equal workers cannot share the bins as intervals, and which tau would let them."""
+    needed = smallest_cap(prefix_sums(problem.load_array), min(problem.wanted, problem.bins))
+    cap = (1 + problem.tau) * problem.total_load / problem.wanted
+    return infeasible(problem, cap, needed * problem.wanted / problem.total_load - 1)
 
 
 def infeasible(problem: Problem, cap: float, smallest_tau: float | None, why: str = "") -> Infeasible:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from meander.errors import InvalidOption, InvalidProblem, TooLarge
 from meander.planning import partitions_kernel
-from meander.planning.intervals import Piece, infeasible, prefix_sums, smallest_cap, target_of
+from meander.planning.intervals import Piece, no_intervals, prefix_sums, target_of
 from meander.planning.partitions import Cuts, as_table, partitions
 from meander.planning.planner import Target, planner
 from meander.planning.plans import Plan
@@ -104,8 +104,7 @@ def _partitionings(step: Problem, load: NDArray[np.float64]) -> list[Cuts]:
     except TooLarge as error:
         raise TooLarge(f"{error}; oms looks at all of them: use fewer bins, a smaller tau or planner 'ssm'") from None
     if not found:
-        needed = smallest_cap(load, min(step.wanted, step.bins))
-        raise infeasible(step, cap, needed * step.wanted / step.total_load - 1)
+        raise no_intervals(step)
     return found
 
 
@@ -136,6 +135,6 @@ def _match(problem: Problem, cuts: Cuts) -> tuple[float, list[Piece]]:
                 overlap[index[problem.owner[j]], p] += problem.state[j]
     rows, columns = linear_sum_assignment(overlap, maximize=True)
     keeper = {int(p): stays[w] for w, p in zip(rows, columns, strict=True) if overlap[w, p] > 0}
-    speed = problem.capacity((*stays, *problem.newcomers)[0])
+    speed = problem.capacity(problem.candidates[0])
     pieces = [Piece(b, e, keeper.get(p), speed) for p, (b, e) in enumerate(zip(begins, cuts, strict=True))]
     return math.fsum(overlap[rows, columns]), pieces

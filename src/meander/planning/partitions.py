@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.errors import TooLarge
+from meander.planning.intervals import least_intervals
 from meander.planning.problem import ROUNDING
 
 Cuts = tuple[int, ...]
@@ -29,10 +30,7 @@ def partitions(load: NDArray[np.float64], workers: int, cap: float, limit: int) 
     """
     bins = load.size - 1
     reach = np.searchsorted(load, load + cap * (1 + ROUNDING), side="right") - 1
-    # How many intervals the bins from x on need at least: what cannot end in time is never begun.
-    need = np.zeros(bins + 1, dtype=np.int64)
-    for x in range(bins - 1, -1, -1):
-        need[x] = need[reach[x]] + 1 if reach[x] > x else bins + 1
+    need = least_intervals(load, cap * (1 + ROUNDING))  # what cannot end in time is never begun
     found: list[Cuts] = []
 
     def extend(cuts: Cuts, at: int) -> None:

@@ -121,18 +121,15 @@ class Problem:
                 raise InvalidProblem(
                     f"bin {j} is pinned to worker {self.owner[j]}, which has to leave; unpin the bin or keep the worker"
                 )
-        holders = {self.owner[j] for j in self.pinned}
-        if len(holders) > self.wanted:
+        if len(self.holders) > self.wanted:
             raise InvalidProblem(
-                f"{len(holders)} workers hold pinned bins but only {self.wanted} may stay; "
+                f"{len(self.holders)} workers hold pinned bins but only {self.wanted} may stay; "
                 "unpin bins or keep more workers"
             )
 
     def _capacities(self, given: Mapping[int, float] | Sequence[float]) -> dict[WorkerId, float]:
         pairs = given.items() if isinstance(given, Mapping) else enumerate(listed("capacities", given, InvalidProblem))
-        known = {*self.current, *self.survivors, *self.newcomers}
-        if not isinstance(self.workers, int):
-            known |= set(self.workers)
+        known = {*self.current, *self.candidates}
         checked = {}
         for key, value in pairs:
             worker = _worker("a worker in capacities", key)
@@ -179,6 +176,16 @@ class Problem:
         first = self.current[-1] + 1
         return tuple(WorkerId(w) for w in range(first, first + self.wanted - len(self.survivors)))
 
+    @cached_property
+    def candidates(self) -> tuple[WorkerId, ...]:
+        """Everyone who may be there afterwards, ascending: exactly those who will be, unless the planner chooses."""
+        return tuple(sorted((*self.survivors, *self.newcomers)))
+
+    @cached_property
+    def holders(self) -> frozenset[WorkerId]:
+        """Workers that hold pinned bins, and so have to stay."""
+        return frozenset(self.owner[j] for j in self.pinned)
+
     @property
     def planner_chooses(self) -> bool:
         """Whether more workers may stay than are wanted, so that the planner decides who leaves."""
@@ -190,8 +197,7 @@ class Problem:
 
         Where more may stay than are wanted, the owners of pinned bins stay, then those with the lowest ids.
         """
-        holders = {self.owner[j] for j in self.pinned}
-        stay = sorted(self.survivors, key=lambda w: (w not in holders, w))[: self.wanted]
+        stay = sorted(self.survivors, key=lambda w: (w not in self.holders, w))[: self.wanted]
         return tuple(sorted((*stay, *self.newcomers)))
 
     # --- the load cap ---
@@ -214,7 +220,7 @@ class Problem:
     @cached_property
     def has_equal_capacities(self) -> bool:
         """Whether all workers that may be there afterwards are equally fast."""
-        return len({self.capacity(w) for w in (*self.survivors, *self.newcomers)}) <= 1
+        return len({self.capacity(w) for w in self.candidates}) <= 1
 
     # --- the same, for kernels ---
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from meander.errors import InvalidProblem, TooLarge
-from meander.planning.intervals import Piece, infeasible, prefix_sums, smallest_cap, target_of
+from meander.planning.intervals import Piece, no_intervals, target_of
 from meander.planning.planner import Target, planner
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import WorkerId, runs
@@ -68,11 +68,10 @@ def simple_ssm(problem: Problem) -> Target:
 
     gain, intervals = best(0, m, 0, len(pieces), min(m, wanted))
     if gain < 0:
-        needed = smallest_cap(prefix_sums(problem.load_array), min(m, wanted))
-        raise infeasible(problem, cap, needed * wanted / problem.total_load - 1)
+        raise no_intervals(problem)
 
     def keeper(y: int | None) -> WorkerId | None:
         return None if y is None else pieces[y].worker
 
-    speed = problem.capacity((*problem.survivors, *problem.newcomers)[0])
+    speed = problem.capacity(problem.candidates[0])
     return target_of(problem, [Piece(start, stop, keeper(y), speed) for start, stop, y in intervals])

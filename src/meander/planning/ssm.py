@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from meander.planning import ssm_general, ssm_kernel
-from meander.planning.intervals import Piece, infeasible, prefix_sums, smallest_cap, target_of
+from meander.planning.intervals import Piece, no_intervals, target_of
 from meander.planning.planner import Target, planner
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import runs
@@ -54,9 +54,8 @@ def _ssm_of_intervals(problem: Problem) -> Target:
         problem.load_array, problem.state_array, edge, keeps, cap * (1 + ROUNDING), intervals
     )
     if not starts.size:
-        needed = smallest_cap(prefix_sums(problem.load_array), intervals)
-        raise infeasible(problem, cap, needed * problem.wanted / problem.total_load - 1)
-    speed = problem.capacity((problem.survivors or problem.newcomers)[0])
+        raise no_intervals(problem)
+    speed = problem.capacity(problem.candidates[0])
     begins = [*starts.tolist(), problem.bins]
     return target_of(
         problem,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from meander.errors import TooLarge
 from meander.planning import ssm_general_kernel
-from meander.planning.intervals import Piece, infeasible, prefix_sums
+from meander.planning.intervals import Piece, infeasible, least_intervals, prefix_sums
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import WorkerId, runs
 
@@ -68,8 +68,8 @@ def solve(problem: Problem) -> list[Piece]:
 
 def _class_counts(problem: Problem) -> Iterator[dict[float, int]]:
     """Every way to say how many workers of each capacity there will be: one, unless the planner chooses who leaves."""
-    there = Counter(problem.capacity(w) for w in (*problem.survivors, *problem.newcomers))
-    holders = Counter(problem.capacity(w) for w in {problem.owner[j] for j in problem.pinned})
+    there = Counter(problem.capacity(w) for w in problem.candidates)
+    holders = Counter(problem.capacity(w) for w in problem.holders)
     speeds = sorted(there)
     if not problem.planner_chooses or len(speeds) == 1:
         yield {c: min(there[c], problem.wanted) for c in speeds}
@@ -136,7 +136,7 @@ class _Search:
             count=count,
             stride=stride,
             spent=spent,
-            rest=_least_workers(load, float(cap.max())),
+            rest=least_intervals(load, float(cap.max())),
         )
 
     def is_feasible(self) -> bool:
@@ -314,18 +314,8 @@ def _too_many_capacities(problem: Problem, different: int) -> TooLarge:
     )
 
 
-def _least_workers(load: NDArray[np.float64], cap: float) -> NDArray[np.int64]:
-    """For each x, how many intervals of at most `cap` bins x.. need; more than there are bins where none suffice."""
-    bins = load.size - 1
-    rest = np.zeros(bins + 1, dtype=np.int64)
-    for x in range(bins - 1, -1, -1):
-        stop = int(np.searchsorted(load, load[x] + cap, side="right")) - 1
-        rest[x] = rest[stop] + 1 if stop > x else bins + 1
-    return rest
-
-
 def _largest_cap(problem: Problem) -> float:
-    fastest = sorted((problem.capacity(w) for w in (*problem.survivors, *problem.newcomers)), reverse=True)
+    fastest = sorted((problem.capacity(w) for w in problem.candidates), reverse=True)
     chosen = fastest[: problem.wanted]
     return (1 + problem.tau) * problem.total_load * fastest[0] / math.fsum(chosen)
 
@@ -337,8 +327,8 @@ def _smallest_tau(problem: Problem) -> tuple[float | None, str]:
         wider = replace(problem, tau=tau)
         return any(_Search.of(wider, classes).is_feasible() for classes in _class_counts(wider))
 
-    everything = math.fsum(problem.capacity(w) for w in (*problem.survivors, *problem.newcomers))
-    slowest = min(problem.capacity(w) for w in (*problem.survivors, *problem.newcomers))
+    speeds = [problem.capacity(w) for w in problem.candidates]
+    everything, slowest = math.fsum(speeds), min(speeds)
     low, high = problem.tau, max(2 * problem.tau + 1, everything / slowest)
     if not reachable(high):
         return None, _pins_in_the_way(problem)
