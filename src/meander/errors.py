@@ -28,8 +28,8 @@ class InvalidOption(MeanderError, ValueError):
 class Infeasible(MeanderError):
     """No assignment keeps every worker's load within the cap.
 
-    `smallest_tau` is the smallest tau for which the same planner has an answer, rounded up to about four digits, or
-    None where no tau helps.
+    `smallest_tau` is the smallest tau for which the same planner has an answer, or None where no tau helps; the
+    message states it rounded up.
     """
 
     def __init__(self, message: str, smallest_tau: float | None = None) -> None:

@@ -55,6 +55,16 @@ def problems(draw: st.DrawFn, bins: int = 10, contiguous: bool = False, plain: b
     return Problem(load, state, owner, workers, tau, capacities, must_leave, pinned, idle)
 
 
+def crowded(random: Random) -> Problem:
+    """A problem in which hardly anything fits at once: a dozen bins of all sizes, little room, somebody leaves."""
+    m, there = random.randint(10, 14), range(random.randint(2, 5))
+    load = [float(random.randint(1, 400) * GRAIN) for _ in range(m)]
+    state = [random.randint(0, 20) if random.random() < 0.7 else random.randint(100, 1000) for _ in range(m)]
+    owner = [*there, *(random.choice(there) for _ in range(m - len(there)))]
+    must_leave = random.sample(there, random.randint(0, 1))
+    return Problem(load, state, owner, random.randint(2, 5), random.choice([0.02, 0.05, 0.1]), must_leave=must_leave)
+
+
 def cheapest_by_milp(problem: Problem) -> float | None:
     """The fewest bytes any assignment within the cap moves, or None if there is none."""
     if not problem.planner_chooses or problem.has_equal_capacities:
@@ -104,7 +114,7 @@ def _milp(problem: Problem, workers: Sequence[WorkerId]) -> float | None:
     return float(cost[np.arange(m), answer.x[: m * n].reshape(m, n).argmax(axis=1)].sum())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(problems())
 def test_is_as_cheap_as_a_milp_solver_finds(problem: Problem) -> None:
     optimum = cheapest_by_milp(problem)
@@ -115,6 +125,18 @@ def test_is_as_cheap_as_a_milp_solver_finds(problem: Problem) -> None:
         plan = free(problem)
         check(problem, plan)
         assert plan.cost == optimum
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_is_as_cheap_as_a_milp_solver_finds_where_room_is_tight(seed: int) -> None:
+    problem = crowded(Random(seed))
+    optimum = cheapest_by_milp(problem)
+    if optimum is None:
+        with pytest.raises(Infeasible):
+            free(problem)
+    else:
+        assert free(problem).cost == optimum
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,10 +1,12 @@
 """The house rules that a reader could not see broken from one file."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import meander
+from meander.kernel import Kernel
 
 ROOT = Path(meander.__file__).parents[2]
 
@@ -38,6 +40,16 @@ def test_planning_and_scheduling_never_import_spark():
         "print('pyspark' in sys.modules)"
     )
     assert fresh(code) == "False"
+
+
+def test_kernels_call_only_kernels_of_their_own_module():
+    """Numba's cache on disk notices a change in a kernel's own file, not in a file that it calls into."""
+    for path in (ROOT / "src").rglob("*.py"):
+        module = importlib.import_module(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
+        for each in vars(module).values():
+            if isinstance(each, Kernel) and each.__module__ == module.__name__:
+                called = [module.__dict__.get(name) for name in each.function.__code__.co_names]
+                assert {k.__module__ for k in called if isinstance(k, Kernel)} <= {module.__name__}, each.__name__
 
 
 def test_no_module_is_too_long_and_none_uses_pickle():

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,14 @@ def test_lists_for_people_and_for_programs(command, capsys):
         (["fly"], "", "No such command 'fly'"),
         (["schedule"], "{}", 'a plan is a JSON object with the lists "before" and "owner"'),
         (["schedule"], '{"before": [0], "owner": [0, 1]}', "2"),
+        (["demo", "--seed", "-1"], "", "Invalid value for '--seed'"),
+        (["schedule", "-o", "gap=99999999999"], '{"before": [0], "owner": [1]}', "gap is 99999999999"),
+        (["schedule"], '{"before": [0], "owner": [1], "moves": {}}', "moves must be a list, not an object"),
+        (
+            ["schedule"],
+            '{"before": [0], "owner": [1], "moves": [{"bin": 1, "bytes": 2}]}',
+            "is not a move of this plan",
+        ),
         (["schedule"], '{"before": [0], "owner": [1], "moves": [7]}', "7 is not a move of this plan"),
         (["schedule", "-n", "nope"], '{"before": [0], "owner": [1]}', "there is no schedule 'nope'"),
         (["schedule", "-n", "phases"], '{"before": [0], "owner": [1]}', "give it state, the bytes of each bin"),
@@ -123,6 +132,22 @@ def test_a_slip_ends_the_process_with_code_2_and_no_traceback():
     done = meander_process("plan", stdin="\xff")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_byte_order_mark_is_read_over(tmp_path, capsys):
+    path = tmp_path / "windows.json"
+    path.write_text(json.dumps(PROBLEM, indent=1), encoding="utf-8-sig", newline="\r\n")
+    assert main(["plan", str(path), "-f", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cost"] == 30
+
+
+@pytest.mark.parametrize(("closed", "code"), [(">&-", 0), ("<&-", 2)])
+def test_closed_input_or_output_is_no_traceback(closed, code, problem_file):
+    file = problem_file if closed == ">&-" else "-"
+    line = f"exec {shlex.quote(sys.executable)} -m meander plan {shlex.quote(file)} {closed}"
+    done = subprocess.run(["bash", "-c", line], stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error():

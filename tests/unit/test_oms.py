@@ -5,7 +5,7 @@ import pytest
 
 from meander import Infeasible, InvalidOption, InvalidProblem, Problem, TooLarge, check, plan
 from meander.planning import oms
-from meander.planning.partitions import partitions
+from meander.planning.partitions import count, partitions
 
 START = Problem(load=[1] * 20, state=[1] * 20, owner=[0] * 13 + [1] * 7, workers=3, tau=0.4)
 
@@ -103,6 +103,23 @@ def test_large_problems_are_refused_with_a_way_out():
     wide = Problem([1] * 60, [1] * 60, [0] * 60, workers=4, tau=0.8)
     with pytest.raises(TooLarge, match="pairs"):
         oms(wide, [(4, 0.8), (4, 0.8)])
+
+
+def test_far_too_large_problems_are_refused_without_being_looked_through():
+    owner = [j * 64 // 4096 for j in range(4096)]
+    with pytest.raises(TooLarge, match="more than 50000 partitionings"):
+        oms(Problem([1] * 4096, [1] * 4096, owner, workers=64, tau=0.2))
+    many = [j * 1500 // 2000 for j in range(2000)]
+    with pytest.raises(TooLarge, match="more than 50000 partitionings"):
+        oms(Problem([1] * 2000, [1] * 2000, many, workers=1500, tau=1.0))
+
+
+def test_counting_agrees_with_listing():
+    rng = np.random.default_rng(4)
+    for _ in range(50):
+        load = np.concatenate(([0.0], np.cumsum(rng.integers(0, 5, 9))))
+        workers, cap = int(rng.integers(1, 6)), float(rng.integers(3, 20))
+        assert count(load, workers, cap, 10**6) == len(partitions(load, workers, cap, limit=10**6))
 
 
 def test_bad_steps_and_options_it_does_not_take():

@@ -82,6 +82,24 @@ def test_pins_that_contradict_intervals_are_named():
     assert caught.value.smallest_tau is None
 
 
+def test_bytes_of_large_state_are_not_rounded_away():
+    scattered = Problem([1] * 4, [100_000_000_000, 25, 70_000_000_000, 30], [0, 1, 2, 0], workers=3, tau=3.0)
+    assert plan(scattered).cost == 30
+    assert plan(Problem([0, 0], [2**60, 1], [0, 1], workers=2, tau=1.0)).cost == 0
+
+
+def test_the_smallest_tau_is_exact_and_its_sentence_rounds_up():
+    with pytest.raises(Infeasible, match="would do is 0.1429$") as caught:
+        plan(Problem([0.9, 0.9, 0.3], [1] * 3, [0, 1, 1], workers=2, tau=0.0))
+    assert caught.value.smallest_tau == pytest.approx(1 / 7, rel=1e-9)
+    scattered = Problem([0, 0.3, 0.6, 0], [0, 1, 0, 1], [1, 0, 1, 0], workers=3, tau=0.1, must_leave=[0], pinned=[2])
+    with pytest.raises(Infeasible, match="would do is 1$") as caught:
+        plan(scattered)
+    assert caught.value.smallest_tau == pytest.approx(1.0, rel=1e-9)
+    with pytest.raises(Infeasible, match="would do is 333332.3334$"):
+        plan(Problem([1] * 3, [1] * 3, [0] * 3, workers=1_000_000, tau=0.0))
+
+
 def test_unequal_workers_get_unequal_shares():
     problem = Problem([1] * 9, [1] * 9, [0] * 9, workers=2, tau=0.0, capacities={0: 1.0, 1: 2.0})
     answer = plan(problem)
@@ -91,7 +109,7 @@ def test_unequal_workers_get_unequal_shares():
 def test_what_is_too_large_says_so_and_points_on():
     rng = np.random.default_rng(1)
     speeds = {w: 1 + w / 100 for w in range(32)}
-    many_speeds = Problem([1] * 64, [1] * 64, np.arange(64) // 2, workers=32, tau=1.0, capacities=speeds)
+    many_speeds = Problem([1] * 64, [1] * 64, np.arange(64) // 2, workers=32, tau=0.05, capacities=speeds)
     with pytest.raises(TooLarge, match="32 different capacities.*use planner 'free'"):
         plan(many_speeds)
     big = Problem([1] * 400, rng.integers(1, 9, 400), [0] * 400, workers=5, tau=0.2)

@@ -9,37 +9,50 @@ import os
 import sys
 from collections.abc import Sequence
 
-import typer
-
-from meander.cli.commands import app
 from meander.errors import MeanderError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 done, 1 cannot write, 2 wrong input, 130 interrupted."""
     try:
+        return _run(arguments)
+    except MeanderError as error:
+        _complain(str(error))
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader went away, as `| head` does. Python would complain once more when it closes standard output.
+        _forget_output()
+        return 0
+    except OSError as error:
+        _forget_output()
+        _complain(f"cannot write the answer: {(error.strerror or str(error)).lower()}")
+        return 1
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    # Imported here so that an interruption while they load is no traceback.
+    import typer
+
+    from meander.cli.commands import app
+
+    try:
         result = app(args=arguments, prog_name="meander", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "meander"
         _complain(f"{error.format_message().rstrip('.')}; see '{command} --help'")
         return 2
-    except MeanderError as error:
-        _complain(str(error))
-        return 2
-    except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted")
+    except typer.Abort:
         return 130
-    except BrokenPipeError:
-        # The reader went away, as `| head` does. Python would complain once more when it closes standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _complain(f"cannot write the answer: {(error.strerror or str(error)).lower()}")
-        return 1
+
+
+def _forget_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(sentence: str) -> None:

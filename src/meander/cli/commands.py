@@ -17,6 +17,7 @@ from meander.cli.demo import run_demo
 from meander.cli.read import json_from, options_from
 from meander.errors import InvalidProblem
 from meander.named import chosen
+from meander.values import listed
 
 app = typer.Typer(
     name="meander",
@@ -47,7 +48,8 @@ OPTION = Annotated[
 
 
 def _wants_json(choice: Format | None) -> bool:
-    return choice is Format.json or (choice is None and not sys.stdout.isatty())
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return choice is Format.json or (choice is None and not on_terminal)
 
 
 def _print_json(value: Any) -> None:
@@ -145,10 +147,11 @@ def _owners_and_state(data: Any) -> tuple[list[int], list[int], list[float] | No
     if not isinstance(data, dict) or not all(isinstance(data.get(key), list) for key in ("before", "owner")):
         raise InvalidProblem('a plan is a JSON object with the lists "before" and "owner"; "meander plan" prints one')
     state = data.get("state")
-    if state is None and isinstance(data.get("moves"), list):
+    if state is None and "moves" in data:
         sizes = {}
-        for move in data["moves"]:
-            if not isinstance(move, dict) or type(move.get("bin")) is not int or "bytes" not in move:
+        for move in listed("moves", data["moves"], InvalidProblem):
+            known = isinstance(move, dict) and type(move.get("bin")) is int and "bytes" in move
+            if not known or not 0 <= move["bin"] < len(data["before"]):
                 raise InvalidProblem(f"{json.dumps(move)} is not a move of this plan; a move has bin and bytes")
             sizes[move["bin"]] = move["bytes"]
         state = [sizes.get(j, 0) for j in range(len(data["before"]))]
@@ -175,7 +178,7 @@ def planners(format: FORMAT = None) -> None:
         return
     table = Table(box=None, pad_edge=False)
     for column in ("planner", "cap kept", "intervals", "what it is", "options"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for each in every:
         table.add_row(
             each.name,
@@ -196,7 +199,7 @@ def schedules(format: FORMAT = None) -> None:
         return
     table = Table(box=None, pad_edge=False)
     for column in ("schedule", "what it is", "options"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for each in every:
         table.add_row(each.name, each.summary, ", ".join(each.options))
     show.console().print(table)
@@ -207,7 +210,7 @@ def demo(
     bins: Annotated[int, typer.Option(min=8, max=4096, help="number of bins")] = 64,
     workers: Annotated[int, typer.Option(min=2, max=64, help="number of workers; one more is added")] = 4,
     tau: Annotated[float, typer.Option(min=0.0, help="the load cap: (1 + tau) times the fair share")] = 0.2,
-    seed: Annotated[int, typer.Option(help="another seed, other loads")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="another seed, other loads")] = 7,
 ) -> None:
     """Show three planners and the schedules on a skewed stream that gets one more worker."""
     run_demo(show.console(), bins=bins, workers=workers, tau=tau, seed=seed)

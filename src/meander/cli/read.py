@@ -16,11 +16,11 @@ def json_from(source: str, what: str) -> Any:
     name = "standard input" if source == "-" else source
     try:
         if source == "-":
-            if sys.stdin.isatty():
+            if sys.stdin is None or sys.stdin.isatty():
                 raise InvalidProblem(f"give {what} as a file or on standard input; --help shows its form")
-            text = sys.stdin.buffer.read().decode()
+            text = sys.stdin.buffer.read().decode("utf-8-sig")
         else:
-            text = Path(source).read_text(encoding="utf-8")
+            text = Path(source).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InvalidProblem(f"cannot read {name}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:

@@ -15,12 +15,15 @@ from meander.measure.imbalance import spread
 from meander.planning.handover import Handover, Side, Sums
 from meander.planning.handover_choice import anneal, exhaustive, greedy, shed
 from meander.planning.planner import Target, planner
-from meander.planning.problem import ROUNDING, Problem
+from meander.planning.problem import LARGEST_NUMBER, ROUNDING, Problem
 from meander.planning.workload import Workload
 from meander.types import BinId, WorkerId
 from meander.values import positive, whole
 
 Choice = Callable[[Handover], list[int] | None]
+
+MOST_SWEEPS = 10_000
+"""Rounds of cooling down in one step."""
 
 
 @planner(keeps_cap=False)
@@ -197,10 +200,17 @@ def _workers_afterwards(problem: Problem) -> list[WorkerId]:
 
 def _choice(choose: str, start: float, end: float, eta: float, seed: int) -> Choice:
     start, end, eta = positive("T", start), positive("T_min", end), positive("eta", eta)
+    if end < 1 / LARGEST_NUMBER:
+        raise InvalidOption(f"T_min is {end:g}; it must be at least {1 / LARGEST_NUMBER:g}, such as 0.001")
     if start <= end:
         raise InvalidOption(f"T is {start}; it must be above T_min, which is {end}")
     if eta >= 1:
         raise InvalidOption(f"eta is {eta}; it must lie between 0 and 1, such as 0.9")
+    if not (sweeps := (math.log(end) - math.log(start)) / math.log(eta)) <= MOST_SWEEPS:
+        raise InvalidOption(
+            f"from T {start:g} to T_min {end:g} by eta {eta:g} are {sweeps:.2g} sweeps, more than {MOST_SWEEPS}; "
+            "raise T_min or lower eta"
+        )
     rng = Random(whole("seed", seed, 0))
     choices: dict[str, Choice] = {
         "annealing": lambda handover: anneal(handover, rng, start, end, eta),

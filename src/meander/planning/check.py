@@ -85,10 +85,13 @@ def _check_loads(problem: Problem, plan: Plan, cap: bool) -> None:
         raise InvalidPlan("the plan's loads and caps must name each of its workers, and nobody else")
     total = sum(map(Fraction, problem.load), Fraction(0))
     capacity = {w: Fraction(problem.capacities.get(w, 1.0)) for w in plan.workers}
+    all_capacity = sum(capacity.values())
+    loads = dict.fromkeys(plan.workers, Fraction(0))
+    for j in range(len(problem.load)):
+        loads[plan.owner[j]] += Fraction(problem.load[j])
     over = []
-    for w in plan.workers:
-        load = sum((Fraction(problem.load[j]) for j in range(len(problem.load)) if plan.owner[j] == w), Fraction(0))
-        limit = (1 + Fraction(problem.tau)) * total * capacity[w] / sum(capacity.values())
+    for w, load in loads.items():
+        limit = (1 + Fraction(problem.tau)) * total * capacity[w] / all_capacity
         if not _close(plan.loads[w], load, scale=total):
             raise InvalidPlan(f"the plan's load of worker {w} is {plan.loads[w]}, recomputed it is {float(load)}")
         if not _close(plan.caps[w], limit, scale=limit):

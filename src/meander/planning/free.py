@@ -7,8 +7,7 @@ cheaper. The rest is for when they do not:
     free_case      one choice of who will be there, as arrays
     free_search    first a good assignment, then a better one, then a proof
     free_kernel    what to shed and where to settle it: the inner loops
-    free_branch    branch and bound over all bins, where they are few
-    free_rework    branch and bound over a few workers at a time, where they are many
+    free_branch    branch and bound over all bins, where they are few, and a few workers at a time, where they are many
     free_level     how even loads can be: the smallest tau, where nothing keeps the cap
     free_choice    who leaves
 """
@@ -19,7 +18,7 @@ import math
 
 import numpy as np
 
-from meander.errors import Infeasible, InvalidOption, TooLarge
+from meander.errors import Infeasible, TooLarge
 from meander.planning.free_case import SAME, Case, Ints
 from meander.planning.free_choice import choices, even_choices, largest_caps
 from meander.planning.free_level import Level, level
@@ -30,9 +29,7 @@ from meander.planning.plans import Plan
 from meander.planning.problem import ROUNDING, Problem
 from meander.planning.ssm import ssm
 from meander.types import Bytes
-
-SMALL = 4096
-"""Bins times workers up to which `ssm` is asked however long its answer may take."""
+from meander.values import whole
 
 LARGE = 1_000_000
 """Bins times workers beyond which `ssm` is not asked where its answer could not be better."""
@@ -47,8 +44,8 @@ def free(problem: Problem, *, nodes: int = 200_000) -> Target:
 
     The answer is optimal for a few dozen bins, and wherever the cheapest bins that can be shed fit somewhere; else it
     is the best found. It never costs more than `ssm` at the same tau: where it is not known to be optimal, nor
-    cheaper than a bound on all contiguous answers, `ssm` is asked. The one exception is what takes `ssm` too long: more
-    than 4096 bins times workers, and a scattered present map, pinned bins or unequal capacities.
+    cheaper than a bound on all contiguous answers, `ssm` is asked. That takes long only in rare cases: thousands of
+    bins, a scattered present map, pinned bins or unequal capacities, and no room to spare.
 
     Args:
         problem: the question.
@@ -63,8 +60,7 @@ def free(problem: Problem, *, nodes: int = 200_000) -> Target:
         >>> free(Problem(load=[1] * 20, state=[1] * 20, owner=[0] * 13 + [1] * 7, workers=3, tau=0.4)).cost
         4
     """
-    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
-        raise InvalidOption(f"nodes is {nodes!r}; it must be a whole number of at least 1, such as 200000")
+    nodes = whole("nodes", nodes, 1)
     found = _search(problem, nodes)
     found, hint = _no_worse_than_ssm(problem, found, nodes)
     if found.at is None:
@@ -102,8 +98,6 @@ def _no_worse_than_ssm(problem: Problem, found: Found, nodes: int) -> tuple[Foun
     easy = problem.is_contiguous and problem.has_equal_capacities and not problem.pinned
     size = problem.bins * problem.wanted
     if size > (LARGE if easy else 0) and (found.is_proven or found.cost < SAME * _contiguous_floor(problem)):
-        return found, None
-    if not easy and size > SMALL:
         return found, None
     try:
         owner, workers = ssm.target(problem)

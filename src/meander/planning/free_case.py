@@ -115,9 +115,13 @@ class Case:
         """Whether nobody's load exceeds the cap, up to rounding."""
         return bool((self.loads(at) <= self.limit * self.speed * (1 + ROUNDING - MARGIN)).all())
 
+    def chosen(self, at: Ints) -> float:
+        """Return the bytes that move although their owner stays: what the kernels call cost."""
+        return float(self.state[(at != self.home) & (self.home != NOWHERE)].sum())
+
     def cost(self, at: Ints) -> float:
         """Return the bytes that move, those of leaving workers included."""
-        return self.forced + float(self.state[(at != self.home) & (self.home != NOWHERE)].sum())
+        return self.forced + self.chosen(at)
 
 
 def whole_grains(room: Floats, grain: float) -> Floats:

@@ -56,23 +56,22 @@ def even_choices(problem: Problem) -> tuple[list[Workers], bool]:
     """
     if not problem.planner_chooses:
         return [problem.default_targets], True
-    holders = {problem.owner[j] for j in problem.pinned}
-    others = [w for w in problem.survivors if w not in holders]
-    staying = problem.wanted - len(holders)
+    others = [w for w in problem.survivors if w not in problem.holders]
+    staying = problem.wanted - len(problem.holders)
     by_speed = sorted(others, key=lambda w: (-problem.capacity(w), w))
     groups = itertools.combinations(by_speed, staying)
     if problem.has_equal_capacities:
-        return [tuple(sorted((*holders, *next(groups))))], True
+        return [tuple(sorted((*problem.holders, *next(groups))))], True
     different: dict[tuple[float, ...], Workers] = {}
     for group in itertools.islice(groups, MANY):
-        different.setdefault(tuple(problem.capacity(w) for w in group), tuple(sorted((*holders, *group))))
+        different.setdefault(tuple(problem.capacity(w) for w in group), tuple(sorted((*problem.holders, *group))))
     sets = list(different.values())
     return sets[:FEW], len(sets) <= FEW and math.comb(len(by_speed), staying) <= MANY
 
 
 def largest_caps(problem: Problem) -> dict[WorkerId, float]:
     """Return for everyone who may be there the most load they could carry beside the slowest possible others."""
-    everyone = (*problem.survivors, *problem.newcomers)
+    everyone = problem.candidates
     slowest = sorted(problem.capacity(w) for w in everyone)
     beside = math.fsum(slowest[: problem.wanted - 1])
     last = slowest[problem.wanted - 1]
@@ -89,8 +88,7 @@ def _price_of_leaving(problem: Problem) -> dict[WorkerId, float]:
     slot = {w: k for k, w in enumerate(problem.survivors)}
     bytes_ = np.zeros(len(slot) + 1)
     np.add.at(bytes_, [slot.get(w, NOWHERE) for w in problem.owner], problem.state_array)
-    holders = {problem.owner[j] for j in problem.pinned}
-    return {w: float(bytes_[k] - floors[k]) for w, k in slot.items() if w not in holders}
+    return {w: float(bytes_[k] - floors[k]) for w, k in slot.items() if w not in problem.holders}
 
 
 def _around(group: Workers, others: Workers, few: int) -> list[Workers]:

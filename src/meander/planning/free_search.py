@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meander.planning import free_branch, free_kernel, free_level_kernel, free_rework
+from meander.planning import free_branch, free_kernel, free_level_kernel
 from meander.planning.free_case import NOWHERE, SAME, Case, Floats, Ints
 
 SHED_STEPS = 20_000
@@ -66,7 +66,7 @@ def better(case: Case, at: Ints, floor: float) -> Found:
     """Bring moved bins home as long as that saves bytes."""
     at = at.copy()
     order = free_kernel.by_bytes_per_load(case.load, case.state)
-    free_kernel.improve(case.load, case.state, case.home, order, at, _free(case, at), case.cost(at), 20)
+    free_kernel.improve(case.load, case.state, case.home, order, at, _free(case, at), case.chosen(at), 20)
     return Found(case, at, case.cost(at), floor)
 
 
@@ -85,8 +85,8 @@ def best(found: Found, ceiling: float, nodes: int) -> tuple[Found, int]:
     if found.at is not None:
         at = found.at.copy()
         order = free_kernel.by_bytes_per_load(load, state)
-        bytes_ = found.cost - case.forced
-        _, looked = free_rework.rework(load, state, home, order, at, _free(case, at), bytes_, nodes - visited)
+        bytes_ = case.chosen(at)
+        _, looked = free_branch.rework(load, state, home, order, at, _free(case, at), bytes_, nodes - visited)
         visited += looked
         found = better(case, at, found.floor)
     return found, visited

@@ -66,11 +66,13 @@ def smallest_cap(load: NDArray[np.float64], intervals: int) -> float:
         return math.inf
 
     low, high = float(load[-1]) / intervals, float(load[-1])
+    best = high
     while high - low > ROUNDING * high:
         middle = (low + high) / 2
         reached = heaviest(middle)
-        low, high = (middle, high) if math.isinf(reached) else (low, min(middle, reached))
-    return high
+        low, high = (middle, high) if math.isinf(reached) else (low, middle)
+        best = min(best, reached)
+    return best
 
 
 def least_intervals(load: NDArray[np.float64], cap: float) -> NDArray[np.int64]:
@@ -104,7 +106,5 @@ def infeasible(problem: Problem, cap: float, smallest_tau: float | None, why: st
         )
     if smallest_tau is None:
         return Infeasible(f"{reason}; no tau helps", None)
-    smallest_tau = round_up(smallest_tau)
-    return Infeasible(
-        f"{reason} at tau {problem.tau:g}; the smallest tau that would do is {smallest_tau:g}", smallest_tau
-    )
+    rounded = f"{round_up(smallest_tau):.12g}"
+    return Infeasible(f"{reason} at tau {problem.tau:g}; the smallest tau that would do is {rounded}", smallest_tau)

@@ -29,22 +29,40 @@ def partitions(load: NDArray[np.float64], workers: int, cap: float, limit: int) 
     231
     """
     bins = load.size - 1
-    reach = np.searchsorted(load, load + cap * (1 + ROUNDING), side="right") - 1
-    need = least_intervals(load, cap * (1 + ROUNDING))  # what cannot end in time is never begun
+    room = cap * (1 + ROUNDING)
+    if count(load, workers, cap, limit) > limit:
+        raise TooLarge(f"more than {limit} partitionings of {bins} bins into {workers} intervals keep the cap")
+    reach = np.searchsorted(load, load + room, side="right") - 1
+    need = least_intervals(load, room)
     found: list[Cuts] = []
-
-    def extend(cuts: Cuts, at: int) -> None:
+    open_: list[Cuts] = [()]
+    while open_:
+        cuts = open_.pop()
+        at = cuts[-1] if cuts else 0
         if at == bins:
-            if len(found) == limit:
-                raise TooLarge(f"more than {limit} partitionings of {bins} bins into {workers} intervals keep the cap")
             found.append(cuts)
-            return
-        for end in range(at + 1, int(reach[at]) + 1):
-            if need[end] <= workers - len(cuts) - 1:
-                extend((*cuts, end), end)
-
-    extend((), 0)
+            continue
+        ends = range(int(reach[at]), at, -1)  # the last one is looked at first
+        # What cannot end in time is never begun.
+        open_ += [(*cuts, end) for end in ends if need[end] <= workers - len(cuts) - 1]
     return found
+
+
+def count(load: NDArray[np.float64], workers: int, cap: float, limit: int) -> int:
+    """How many cuts `partitions` would return, without making them; any number above `limit` stands for more."""
+    everywhere = np.arange(load.size)
+    # An interval that ends at x begins at left[x] or behind, and before x.
+    left = np.minimum(np.searchsorted(load, load - cap * (1 + ROUNDING), side="left"), everywhere)
+    ways = np.zeros(load.size, dtype=np.int64)
+    ways[0] = 1
+    ended = 0
+    for _ in range(min(workers, load.size - 1)):
+        sums = np.concatenate(([0], np.cumsum(ways)))
+        ways = np.minimum(sums[everywhere] - sums[left], limit + 1)
+        ended += int(ways[-1])
+        if ended > limit:
+            break
+    return ended
 
 
 def as_table(cuts: Sequence[Cuts]) -> NDArray[np.int64]:

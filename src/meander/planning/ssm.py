@@ -36,9 +36,28 @@ def ssm(problem: Problem) -> Target:
         >>> plan.cost
         4
     """
+    if _may_stay(problem):
+        idle = [w for w in problem.candidates if w not in problem.owner]
+        owners = sorted(set(problem.owner))
+        return Target(list(problem.owner), sorted([*owners, *idle[: problem.wanted - len(owners)]]))
     if problem.is_contiguous and problem.has_equal_capacities and not problem.pinned:
         return _ssm_of_intervals(problem)
     return target_of(problem, ssm_general.solve(problem))
+
+
+def _may_stay(problem: Problem) -> bool:
+    """Whether the present assignment is an answer as it is. None moves fewer bytes."""
+    if not problem.is_contiguous or (problem.planner_chooses and not problem.has_equal_capacities):
+        return False
+    loads = dict.fromkeys(problem.owner, 0.0)
+    if len(loads) > problem.wanted or not loads.keys() <= set(problem.survivors):
+        return False
+    for worker, load in zip(problem.owner, problem.load, strict=True):
+        loads[worker] += load
+    caps = problem.caps(problem.candidates[: problem.wanted])
+    if problem.has_equal_capacities:
+        return max(loads.values()) <= min(caps.values()) * (1 + ROUNDING)
+    return all(load <= caps[worker] * (1 + ROUNDING) for worker, load in loads.items())
 
 
 def _ssm_of_intervals(problem: Problem) -> Target:

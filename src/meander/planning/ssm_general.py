@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from meander.errors import TooLarge
 from meander.planning import ssm_general_kernel
-from meander.planning.intervals import Piece, infeasible, least_intervals, prefix_sums
+from meander.planning.intervals import Piece, infeasible, least_intervals, no_intervals, prefix_sums
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import WorkerId, runs
 
@@ -54,7 +54,7 @@ def solve(problem: Problem) -> list[Piece]:
     best_gain = -math.inf
     for classes in _class_counts(problem):
         search = _Search.of(problem, classes)
-        if not search.is_feasible():
+        if search.least_tau() is None:
             continue
         gain, pieces = search.run(best_gain)
         if pieces is not None and gain > best_gain:
@@ -62,6 +62,8 @@ def solve(problem: Problem) -> list[Piece]:
             empty = [Piece(problem.bins, problem.bins, None, capacity) for capacity in sorted(idle.elements())]
             best, best_gain = [*pieces, *empty], gain
     if best is None:
+        if problem.has_equal_capacities and not problem.pinned:
+            raise no_intervals(problem)
         raise infeasible(problem, _largest_cap(problem), *_smallest_tau(problem))
     return best
 
@@ -139,11 +141,16 @@ class _Search:
             rest=least_intervals(load, float(cap.max())),
         )
 
-    def is_feasible(self) -> bool:
-        """Whether any contiguous assignment keeps the cap, whatever it gains."""
+    def least_tau(self) -> float | None:
+        """The tau that some contiguous assignment within the cap needs, whatever it gains; None if there is none."""
         only_pinned = replace(self, owner=np.where(self.pinned, self.owner, NOBODY))
         forgetful = _Memory.none(self.problem.bins, len(self.owners))
-        return only_pinned.table(forgetful, np.zeros(len(self.owners)))[0] > -math.inf
+        value, pieces = only_pinned.table(forgetful, np.zeros(len(self.owners)))
+        if value == -math.inf:
+            return None
+        speed = math.fsum(c * k for c, k in zip(self.speeds, self.count.tolist(), strict=True))
+        heights = [float(self.load[p.stop] - self.load[p.start]) / p.capacity for p in pieces]
+        return max(heights) * speed / self.problem.total_load - 1 if self.problem.total_load else 0.0
 
     def run(self, already: float) -> tuple[float, list[Piece] | None]:
         """Return the best gain and its pieces, or nothing if no answer gains more than `already`."""
@@ -239,8 +246,8 @@ class _Search:
         """How near the bounds must come: whole numbers cannot differ by less than their common divisor."""
         state = self.problem.state
         if all(isinstance(size, int) for size in state) and sum(state) < 2**52:
-            return max(0.999 * math.gcd(*map(int, state)), ROUNDING * sum(state))
-        return ROUNDING * math.fsum(state)
+            return 0.999 * math.gcd(*map(int, state))
+        return 1e-12 * math.fsum(state)
 
     def _left_ends(self) -> NDArray[np.int64]:
         """For each boundary, how far left an interval that ends there may begin."""
@@ -323,19 +330,24 @@ def _largest_cap(problem: Problem) -> float:
 def _smallest_tau(problem: Problem) -> tuple[float | None, str]:
     """Return the smallest tau with an answer, or None and the reason why there is none."""
 
-    def reachable(tau: float) -> bool:
+    def reachable(tau: float) -> float:
+        """The tau needed by the best assignment found at this tau; infinite if there is none."""
         wider = replace(problem, tau=tau)
-        return any(_Search.of(wider, classes).is_feasible() for classes in _class_counts(wider))
+        needed = [_Search.of(wider, classes).least_tau() for classes in _class_counts(wider)]
+        return min((each for each in needed if each is not None), default=math.inf)
 
     speeds = [problem.capacity(w) for w in problem.candidates]
     everything, slowest = math.fsum(speeds), min(speeds)
-    low, high = problem.tau, max(2 * problem.tau + 1, everything / slowest)
-    if not reachable(high):
+    low, high = problem.tau, reachable(max(2 * problem.tau + 1, everything / slowest))
+    if math.isinf(high):
         return None, _pins_in_the_way(problem)
-    while high - low > 1e-7 * (1 + high):
+    best = high
+    while high - low > ROUNDING * (1 + high):
         middle = (low + high) / 2
-        low, high = (low, middle) if reachable(middle) else (middle, high)
-    return high, ""
+        reached = reachable(middle)
+        low, high = (middle, high) if math.isinf(reached) else (low, min(middle, reached))
+        best = min(best, reached)
+    return best, ""
 
 
 def _pins_in_the_way(problem: Problem) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from meander.errors import InvalidOption
 from meander.measure.imbalance import computing_load, resource
 from meander.planning.handover import Sums
-from meander.planning.problem import Problem
+from meander.planning.problem import LARGEST_NUMBER, Problem
 from meander.types import WorkerId
 from meander.values import amount, listed, positive, worker_id
 
@@ -83,7 +83,7 @@ def _speeds(
     if isinstance(service, Mapping):
         rates = _rates(service, everyone)
     else:
-        rate = float(positive("service", service))
+        rate = _rate("service", service)
         rates = {w: rate * capacity[w] for w in everyone}
     known = {
         w: rate * (has[w].work / has[w].rows if has[w].work > 0 and has[w].rows > 0 else row_work)
@@ -101,7 +101,7 @@ def _rates(service: Mapping[int, float], everyone: Sequence[WorkerId]) -> dict[W
         worker = worker_id("a worker in service", key)
         if worker not in everyone:
             raise InvalidOption(f"service names worker {worker}, which is neither there nor wanted")
-        rates[WorkerId(worker)] = float(positive(f"service of worker {worker}", value))
+        rates[WorkerId(worker)] = _rate(f"service of worker {worker}", value)
     return dict(sorted(rates.items()))
 
 
@@ -109,7 +109,18 @@ def _per_bin(name: str, values: object, bins: int) -> list[float]:
     given = listed(name, values)
     if len(given) != bins:
         raise InvalidOption(f"{name} has {len(given)} entries but there are {bins} bins; give one for each")
-    return [float(amount(f"{name} of bin {j}", value)) for j, value in enumerate(given)]
+    amounts = [float(amount(f"{name} of bin {j}", value)) for j, value in enumerate(given)]
+    for j, value in enumerate(amounts):
+        if value > LARGEST_NUMBER:
+            raise InvalidOption(f"{name} of bin {j} is {value:g}, more than {LARGEST_NUMBER:g}; use a larger unit")
+    return amounts
+
+
+def _rate(name: str, value: object) -> float:
+    rate = float(positive(name, value))
+    if rate > LARGEST_NUMBER:
+        raise InvalidOption(f"{name} is {rate:g}, more than {LARGEST_NUMBER:g}; use a larger unit")
+    return rate
 
 
 def _refuse_overflow(*columns: Sequence[float]) -> None:

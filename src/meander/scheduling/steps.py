@@ -18,6 +18,9 @@ from meander.values import whole
 Step = list[Move]
 """Moves that take effect at one batch, ascending by bin; an empty step is a batch without a move."""
 
+MOST_GAP = 100_000
+"""Batches without a move between two steps: more than a day at one batch per second."""
+
 
 class Schedule(Named):
     """A schedule: call it with two owner maps to get the steps from the one to the other.
@@ -65,7 +68,7 @@ class Schedule(Named):
         if state is None:
             self._refuse_bytes(options)
         limit = None if max_in is None else whole("max_in", max_in, 1)
-        pause = whole("gap", gap, 0)
+        pause = whole("gap", gap, 0, MOST_GAP)
         return list(_with_gaps(self.steps(moves, limit, **options), pause))
 
     @property
