@@ -22,7 +22,7 @@ from meander.errors import Infeasible, TooLarge
 from meander.planning.free_case import SAME, Case, Ints
 from meander.planning.free_choice import choices, even_choices, largest_caps
 from meander.planning.free_level import Level, level
-from meander.planning.free_search import Found, best, better, first
+from meander.planning.free_search import WHOLE, Found, best, better, first, loosened
 from meander.planning.intervals import prefix_sums, round_up
 from meander.planning.planner import Target, planner
 from meander.planning.plans import Plan
@@ -115,6 +115,10 @@ def _no_worse_than_ssm(problem: Problem, found: Found, nodes: int) -> tuple[Foun
 def _by_evenness(problem: Problem, nodes: int, hint: float | None) -> Found:
     """Return an assignment made from the most even one, or say why there is none."""
     sets, complete = even_choices(problem)
+    for workers in sets[:1] if problem.bins > WHOLE else []:
+        spread = loosened(Case.of(problem, workers), 0.0)
+        if spread.at is not None:
+            return best(spread, math.inf, nodes)[0]
     levels = [level(Case.of(problem, workers), nodes // len(sets) + 1) for workers in sets]
     flattest = min(levels, key=lambda found: found.tau)
     flattest = flattest._replace(is_proven=complete and all(found.is_proven for found in levels))

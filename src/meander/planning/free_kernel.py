@@ -236,14 +236,14 @@ def _ejected(j: int, target: int, load: Floats, state: Floats, home: Ints, order
 
 @kernel
 def improve(
-    load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats, cost: float, rounds: int
+    load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats, cost: float, tries: int
 ) -> float:
     """Bring moved bins home, the dearest first, as long as that saves bytes, in place; return the bytes moved then.
 
-    Where there is no room at home, cheaper bins are ejected there and settled elsewhere.
+    Where there is no room at home, cheaper bins are ejected there and settled elsewhere; that is tried `tries` times.
     """
     dearest = np.argsort(-state, kind="mergesort")
-    for _ in range(rounds):
+    while True:
         before = cost
         for j in dearest:
             h = home[j]
@@ -255,8 +255,9 @@ def improve(
                 at[j] = h
                 cost -= state[j]
                 continue
-            if state[j] <= 0:
+            if state[j] <= 0 or tries == 0:
                 continue
+            tries -= 1
             kept_at, kept_free = at.copy(), free.copy()
             free[at[j]] += load[j]
             at[j] = NOWHERE
@@ -269,6 +270,5 @@ def improve(
                 cost = price
             else:
                 at[:], free[:] = kept_at, kept_free
-        if cost >= before * SAME:
-            break
-    return cost
+        if cost >= before * SAME or tries == 0:
+            return cost

@@ -19,6 +19,9 @@ WHOLE = 64
 EVEN_STEPS = 50_000_000
 """Pairs of bins looked at while evening out loads: less than a tenth of a second."""
 
+LOOSE = (0.05, 0.1, 0.2, 0.4)
+"""Parts of all bins, the lightest ones, that are spread anew where room is tight."""
+
 
 class Found(NamedTuple):
     """An assignment to a case's workers (None if there is none yet), its cost, and what no assignment can beat."""
@@ -50,7 +53,7 @@ def first(case: Case, ceiling: float) -> Found:
     cost = free_kernel.settle(load, state, home, order, at, free, math.inf, 4 * load.size + 100)
     if math.isinf(cost):
         return even_out(case, at, floor)
-    free_kernel.improve(load, state, home, order, at, free, cost, 20)
+    free_kernel.improve(load, state, home, order, at, free, cost, _tries(case))
     return Found(case, at, case.cost(at), floor)
 
 
@@ -62,11 +65,23 @@ def even_out(case: Case, at: Ints, floor: float) -> Found:
     return better(case, at, floor) if case.keeps_cap(at) else Found(case, None, math.inf, floor)
 
 
+def loosened(case: Case, floor: float) -> Found:
+    """Leave the heavy bins where they are and spread ever more of the light ones anew, until the cap is kept."""
+    by_load = np.argsort(case.load, kind="stable")
+    for part in LOOSE:
+        at = case.home.copy()
+        at[by_load[: int(part * at.size)]] = NOWHERE
+        found = even_out(case, at, floor)
+        if found.at is not None:
+            return found
+    return Found(case, None, math.inf, floor)
+
+
 def better(case: Case, at: Ints, floor: float) -> Found:
     """Bring moved bins home as long as that saves bytes."""
     at = at.copy()
     order = free_kernel.by_bytes_per_load(case.load, case.state)
-    free_kernel.improve(case.load, case.state, case.home, order, at, _free(case, at), case.chosen(at), 20)
+    free_kernel.improve(case.load, case.state, case.home, order, at, _free(case, at), case.chosen(at), _tries(case))
     return Found(case, at, case.cost(at), floor)
 
 
@@ -94,3 +109,8 @@ def best(found: Found, ceiling: float, nodes: int) -> tuple[Found, int]:
 
 def _free(case: Case, at: Ints) -> Floats:
     return case.room - np.bincount(at, case.load, minlength=case.room.size)
+
+
+def _tries(case: Case) -> int:
+    """How often a bin without room at home is tried there: a few tenths of a second, however many bins there are."""
+    return max(200, 2_000_000 // max(1, case.load.size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -90,7 +91,8 @@ class Plan:
     @property
     def over_cap(self) -> tuple[WorkerId, ...]:
         """Workers that carry more than their cap, ascending; empty for every planner that keeps the cap."""
-        return tuple(w for w in self.workers if self.loads[w] > self.caps[w] * (1 + ROUNDING))
+        slack = sys.float_info.min  # below it, floats lose digits
+        return tuple(w for w in self.workers if self.loads[w] > self.caps[w] * (1 + ROUNDING) + slack)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers, ready for JSON."""
