@@ -3,14 +3,17 @@
 Reading order: `problem` (the question), `plans` (the answer), `check` (the answer, recomputed), `planner` (what a
 planner is), then one file per planner:
 
-    ssm                       the optimal contiguous assignment (Ding et al.), and what it is made of:
-                              intervals, ssm_kernel, ssm_general
+    ssm                       the optimal contiguous assignment (Ding et al.); with intervals, ssm_kernel, and
+                              ssm_general for pins, unequal workers and present maps that are scattered
     simple_ssm                the paper's slow form of it, an oracle for tests
-    oms                       the cheapest way through a known sequence of migrations
-    free                      any bin to any worker: never dearer than ssm
-    annealing                 Ls-Stream: from the straggler to the least loaded, by migration impact
-    even, consistent_hash,    baselines: what Storm, hash rings and Gedik's partitioning function would do
+    oms                       the cheapest way through a known sequence of migrations; with partitions
+    free                      any bin to any worker: never dearer than ssm; its own docstring lists free_*
+    annealing                 Ls-Stream: from the straggler to the least loaded, by migration impact; with workload,
+                              handover (the model of one step) and handover_choice (which bins)
+    even, consistent_hash,    baselines: what Storm, hash rings and Gedik's partitioning function would do; with ring
     redist
+
+Files that end in _kernel hold compiled inner loops.
 """
 
 from __future__ import annotations
