@@ -100,6 +100,13 @@ def test_the_smallest_tau_is_exact_and_its_sentence_rounds_up():
         plan(Problem([1] * 3, [1] * 3, [0] * 3, workers=1_000_000, tau=0.0))
 
 
+@pytest.mark.parametrize("planner", ["ssm", "free"])
+def test_the_smallest_floats_there_are_do_not_keep_it_busy_for_ever(planner):
+    tiny = Problem([5e-324, 1e-320], [1, 1], [1, 2], workers=[0, 1, 2, 5], tau=2.0)
+    with pytest.raises(Infeasible):
+        plan(tiny, planner)
+
+
 def test_unequal_workers_get_unequal_shares():
     problem = Problem([1] * 9, [1] * 9, [0] * 9, workers=2, tau=0.0, capacities={0: 1.0, 1: 2.0})
     answer = plan(problem)

@@ -69,6 +69,8 @@ def smallest_cap(load: NDArray[np.float64], intervals: int) -> float:
     best = high
     while high - low > ROUNDING * high:
         middle = (low + high) / 2
+        if not low < middle < high:
+            break  # the smallest floats have nothing between them
         reached = heaviest(middle)
         low, high = (middle, high) if math.isinf(reached) else (low, middle)
         best = min(best, reached)
