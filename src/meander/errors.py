@@ -5,7 +5,16 @@
     ├── InvalidOption     an option or a name that a planner or schedule does not know (also a ValueError)
     ├── Infeasible        no assignment keeps the load cap; carries the smallest tau that would do
     ├── TooLarge          an exact answer would take too long; says what to use instead
-    └── InvalidPlan       a plan that does not hold when it is recomputed, or starts from an assignment that is gone
+    ├── InvalidPlan       a plan that does not hold when it is recomputed, or starts from an assignment that is gone
+    ├── NoSpace           a disk or a memory limit is reached; nothing of the batch is committed
+    ├── WrongPlace        a task ran on another executor than the one that holds its state; the batch is run again
+    ├── QueryFailed       a running query has stopped because of a fault, with the cause
+    └── CheckpointError   a checkpoint that cannot be used as it is
+        ├── Fenced            another driver has taken over; this one commits nothing more
+        ├── Damaged           a file of the checkpoint is missing, torn or has the wrong checksum
+        ├── ChangedQuery      the query differs from the one whose state the checkpoint holds
+        ├── ForeignCheckpoint Spark's part of the checkpoint does not belong to ours
+        └── Exists            a file that was to be created exclusively is there already
 
 Each message is one sentence that names the offending thing and the next step.
 """
@@ -43,3 +52,39 @@ class TooLarge(MeanderError):
 
 class InvalidPlan(MeanderError):
     """A plan that contradicts its problem or itself."""
+
+
+class NoSpace(MeanderError):
+    """A disk is full or a limit on memory is reached."""
+
+
+class WrongPlace(MeanderError):
+    """A task runs on another executor than the one its control message is meant for."""
+
+
+class QueryFailed(MeanderError):
+    """A query has stopped because of a fault; the message holds the cause, with the user's own traceback if any."""
+
+
+class CheckpointError(MeanderError):
+    """A checkpoint that cannot be used as it is."""
+
+
+class Fenced(CheckpointError):
+    """Another driver has taken over this checkpoint."""
+
+
+class Damaged(CheckpointError):
+    """A file of the checkpoint is missing, torn or has the wrong checksum."""
+
+
+class ChangedQuery(CheckpointError):
+    """The query differs from the one whose state the checkpoint holds."""
+
+
+class ForeignCheckpoint(CheckpointError):
+    """Spark's own checkpoint is not the one this checkpoint was written with."""
+
+
+class Exists(CheckpointError):
+    """A file that was to be created exclusively is there already."""
