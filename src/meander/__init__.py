@@ -1,5 +1,9 @@
 """Meander: elastic stateful streams for PySpark.
 
+A stateful query whose state is cut into bins, each owned by a worker that is pinned to an executor:
+
+    query = me.stream(words).key_by("word").count().start(checkpoint="...", sink=me.sinks.memory("counts"))
+
 Two questions have to be answered before state can move in a running stream, and both answers are pure functions:
 
     *what* should move?        plan(problem, planner="ssm")            -> Plan
@@ -20,32 +24,75 @@ The rooms, inner ones first; each may use only those above it:
     kernel            compiled inner loops
     measure           load imbalance and waiting time, from loads and rates
     planning          what to move           scheduling    in which steps
+    route             key -> hash -> bin, the same as in Spark's JVM
+    state             the rows of a worker's bins: mapped files, and this batch's own changes over them
+    checkpoint        state files, the log of manifests, which file holds which bin
+    operators         what a stream computes, one file per operator
+    spark             the engine on Spark    query         the user's way in
     cli               the command `meander`
 
-Nothing here imports Spark; Numba and SciPy are loaded when a planner first needs them. The engine that carries plans
-out on Spark is the next room to be built.
+Only `spark` and `query` import Spark. `import meander` alone loads neither Spark nor Arrow, Numba or SciPy: they come
+with the first name that needs them.
 """
 
 from __future__ import annotations
 
-from meander.errors import Infeasible, InvalidOption, InvalidPlan, InvalidProblem, MeanderError, TooLarge
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from meander.errors import (
+    CheckpointError,
+    Infeasible,
+    InvalidOption,
+    InvalidPlan,
+    InvalidProblem,
+    MeanderError,
+    QueryFailed,
+    TooLarge,
+)
 from meander.planning import Plan, Problem, check, plan, planners
 from meander.scheduling import schedule, schedules
 from meander.types import Assignment, BinId, Move, WorkerId
 
+if TYPE_CHECKING:
+    from meander.operators.operator import Operator
+    from meander.query import Query, stream
+    from meander.spark import sinks
+    from meander.spark.session import session
+    from meander.state.declare import KeyedTable, Multimap, Timers
+
 __version__ = "0.1.0"
+
+_LATER = {
+    "KeyedTable": "meander.state.declare",
+    "Multimap": "meander.state.declare",
+    "Operator": "meander.operators.operator",
+    "Query": "meander.query",
+    "Timers": "meander.state.declare",
+    "session": "meander.spark.session",
+    "sinks": "meander.spark",
+    "stream": "meander.query",
+}
+"""Names that bring Arrow or Spark with them, and where they live: loaded when first asked for."""
 
 __all__ = [
     "Assignment",
     "BinId",
+    "CheckpointError",
     "Infeasible",
     "InvalidOption",
     "InvalidPlan",
     "InvalidProblem",
+    "KeyedTable",
     "MeanderError",
     "Move",
+    "Multimap",
+    "Operator",
     "Plan",
     "Problem",
+    "Query",
+    "QueryFailed",
+    "Timers",
     "TooLarge",
     "WorkerId",
     "check",
@@ -53,4 +100,20 @@ __all__ = [
     "planners",
     "schedule",
     "schedules",
+    "session",
+    "sinks",
+    "stream",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'meander' has no attribute {name!r}")
+    home = _LATER[name]
+    found = import_module(f"{home}.sinks") if name == "sinks" else getattr(import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -11,8 +11,9 @@ from meander.kernel import Kernel
 ROOT = Path(meander.__file__).parents[2]
 
 PUBLIC = {
-    "Assignment", "BinId", "Infeasible", "InvalidOption", "InvalidPlan", "InvalidProblem", "MeanderError", "Move",
-    "Plan", "Problem", "TooLarge", "WorkerId", "check", "plan", "planners", "schedule", "schedules",
+    "Assignment", "BinId", "CheckpointError", "Infeasible", "InvalidOption", "InvalidPlan", "InvalidProblem",
+    "KeyedTable", "MeanderError", "Move", "Multimap", "Operator", "Plan", "Problem", "Query", "QueryFailed", "Timers",
+    "TooLarge", "WorkerId", "check", "plan", "planners", "schedule", "schedules", "session", "sinks", "stream",
 }  # fmt: skip
 
 

@@ -1,0 +1,31 @@
+"""The checkpoint: what is committed, and where every bin can be read again. Files and JSON, no Spark, no pickle.
+
+location     a folder with whole files and exclusive create      sealed      JSON under a checksum
+statefile    rows of several tables, readable bin by bin         files       names, storing, reading, inline or not
+entries      what a manifest says                                manifest    the log: claim, commit, fencing
+index        snapshot and deltas of each bin                     retention   what no kept version needs
+identity     which query the state belongs to                    verify      every checksum and every link
+"""
+
+from __future__ import annotations
+
+from meander.checkpoint.entries import Commit, FileRef, SnapshotRef, StageCommit
+from meander.checkpoint.files import Attempt, read_side, read_state, store, store_side
+from meander.checkpoint.index import Index
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
+
+__all__ = [
+    "Attempt",
+    "Commit",
+    "FileRef",
+    "Index",
+    "Location",
+    "Log",
+    "SnapshotRef",
+    "StageCommit",
+    "read_side",
+    "read_state",
+    "store",
+    "store_side",
+]

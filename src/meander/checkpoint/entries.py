@@ -1,0 +1,245 @@
+"""What a manifest says: the files of a commit, per stage, as frozen values and as JSON."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+from meander.checkpoint import bitmap
+from meander.checkpoint.statefile import Info
+from meander.types import BinId, WorkerId, runs
+
+Json: TypeAlias = dict[str, Any]
+Kind = Literal["state", "late", "dead"]
+
+
+@dataclass(frozen=True)
+class FileRef:
+    """A file of the checkpoint: its path, or its contents where they are small enough to be kept inline."""
+
+    worker: WorkerId
+    bytes: int
+    rows: int
+    checksum: int
+    path: str | None = None
+    inline: bytes | None = None
+    bins: bytes = b""
+    """Bitmap of the bins that a state file speaks of; empty for side outputs."""
+    kind: Kind = "state"
+
+    def __post_init__(self) -> None:
+        if (self.path is None) == (self.inline is None):
+            raise ValueError(f"a file has either a path or its contents inline: {self.path!r}")
+
+    @classmethod
+    def of(cls, info: Info, worker: WorkerId, *, path: str | None = None, inline: bytes | None = None) -> FileRef:
+        """Return the reference to a state file that was written to a path, or is kept inline."""
+        return cls(worker, info.bytes, info.rows, info.checksum, path, inline, info.bins)
+
+    @property
+    def name(self) -> str:
+        """What to call the file in a sentence."""
+        return self.path or f"an inline file of worker {self.worker}"
+
+    def members(self) -> list[BinId]:
+        """The bins that the file speaks of, ascending."""
+        return [BinId(each) for each in bitmap.members(self.bins).tolist()]
+
+    def to_json(self) -> Json:
+        """Return the reference as a JSON object."""
+        fields: Json = {"worker": self.worker, "bytes": self.bytes, "rows": self.rows}
+        fields["checksum"] = f"{self.checksum:016x}"
+        if self.path is not None:
+            fields["path"] = self.path
+        if self.inline is not None:
+            fields["inline"] = base64.b64encode(self.inline).decode()
+        if self.bins:
+            fields["bins"] = bitmap.to_text(self.bins)
+        if self.kind != "state":
+            fields["kind"] = self.kind
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> FileRef:
+        """Return the reference that `to_json` wrote."""
+        inline = fields.get("inline")
+        return cls(
+            WorkerId(fields["worker"]),
+            fields["bytes"],
+            fields["rows"],
+            int(fields["checksum"], 16),
+            fields.get("path"),
+            None if inline is None else base64.b64decode(inline, validate=True),
+            bitmap.from_text(fields.get("bins", "")),
+            fields.get("kind", "state"),
+        )
+
+
+@dataclass(frozen=True)
+class SnapshotRef:
+    """A snapshot of all the bins in `file.bins`, also the empty ones, as they are after a version."""
+
+    file: FileRef
+    version: int
+
+    def to_json(self) -> Json:
+        """Return the reference as a JSON object."""
+        return {**self.file.to_json(), "version": self.version}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> SnapshotRef:
+        """Return the reference that `to_json` wrote."""
+        return cls(FileRef.from_json(fields), fields["version"])
+
+
+@dataclass(frozen=True)
+class StageCommit:
+    """What one stage has done in a version: its frontier, who owned its bins, and the files with its changes.
+
+    At most one delta of a version speaks of a bin. The frontier is event time in microseconds, or None.
+    """
+
+    frontier: int | None
+    owner: tuple[WorkerId, ...]
+    deltas: tuple[FileRef, ...] = ()
+    snapshots: tuple[SnapshotRef, ...] = ()
+    side: tuple[FileRef, ...] = ()
+
+    def to_json(self) -> Json:
+        """Return the stage's part as a JSON object."""
+        fields: Json = {"frontier": self.frontier, "owner": _owner_to_text(self.owner)}
+        for name in ("deltas", "snapshots", "side"):
+            if found := getattr(self, name):
+                fields[name] = [each.to_json() for each in found]
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> StageCommit:
+        """Return the part that `to_json` wrote."""
+        return cls(
+            fields["frontier"],
+            _owner_from_text(fields["owner"]),
+            tuple(FileRef.from_json(each) for each in fields.get("deltas", ())),
+            tuple(SnapshotRef.from_json(each) for each in fields.get("snapshots", ())),
+            tuple(FileRef.from_json(each) for each in fields.get("side", ())),
+        )
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One committed version: which of Spark's batches it is, and what each stage has written.
+
+    Args:
+        version: dense counter from 0.
+        batch: Spark's id of the batch.
+        tick: 0 for the batch itself, 1, 2, .. for idle ticks after it.
+        query: Spark's id of the query.
+        offsets: hash of the text of Spark's offsets/<batch>.
+        stages: one part per stage.
+        rows: how many rows came in.
+        late: how many of them came too late.
+        dead: how many of them could not be used.
+        time_ms: wall time, milliseconds since 1970.
+    """
+
+    version: int
+    batch: int
+    tick: int
+    query: str
+    offsets: str
+    stages: tuple[StageCommit, ...]
+    rows: int = 0
+    late: int = 0
+    dead: int = 0
+    time_ms: int = 0
+
+    def to_json(self) -> Json:
+        """Return the commit as a JSON object."""
+        plain = ("version", "batch", "tick", "query", "offsets", "rows", "late", "dead", "time_ms")
+        fields: Json = {name: getattr(self, name) for name in plain}
+        return {**fields, "stages": [stage.to_json() for stage in self.stages]}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Commit:
+        """Return the commit that `to_json` wrote."""
+        return cls(**{**fields, "stages": tuple(StageCommit.from_json(stage) for stage in fields["stages"])})
+
+    def files(self) -> list[FileRef]:
+        """Every file that the commit names: deltas, snapshots and side outputs of all stages."""
+        return [
+            file
+            for stage in self.stages
+            for file in (*stage.deltas, *(snapshot.file for snapshot in stage.snapshots), *stage.side)
+        ]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Who writes the log: the epoch is the sequence number of its claim."""
+
+    epoch: int
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of the log: a driver's claim, or a commit; some also carry the full index, so that reading stops there.
+
+    `version` is the last one committed, this entry included; -1 before the first.
+    """
+
+    sequence: int
+    parent: str
+    driver: Driver
+    version: int
+    commit: Commit | None
+    index: Json | None = None
+    last: Commit | None = None
+    """In a claim with an index: the last commit before it."""
+
+    def to_json(self) -> Json:
+        """Return the entry as a JSON object."""
+        who = self.driver
+        fields: Json = {"kind": "claim" if self.commit is None else "commit", "sequence": self.sequence}
+        fields |= {"parent": self.parent, "epoch": who.epoch, "host": who.host, "pid": who.pid}
+        fields["version"] = self.version
+        for name in ("commit", "last"):
+            if (commit := getattr(self, name)) is not None:
+                fields[name] = commit.to_json()
+        if self.index is not None:
+            fields["index"] = self.index
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Entry:
+        """Return the entry that `to_json` wrote."""
+        commit, last = (Commit.from_json(fields[name]) if name in fields else None for name in ("commit", "last"))
+        driver = Driver(fields["epoch"], fields["host"], fields["pid"])
+        return cls(fields["sequence"], fields["parent"], driver, fields["version"], commit, fields.get("index"), last)
+
+    def without_index(self) -> Entry:
+        """The same entry, lighter."""
+        return replace(self, index=None)
+
+
+@lru_cache(maxsize=64)
+def _owner_to_text(owner: tuple[WorkerId, ...]) -> str:
+    return ",".join(f"{run.worker}*{run.stop - run.start}" for run in runs(owner))
+
+
+@lru_cache(maxsize=64)
+def _owner_from_text(text: str) -> tuple[WorkerId, ...]:
+    owner: list[WorkerId] = []
+    for run in text.split(",") if text else ():
+        worker, _, count = run.partition("*")
+        owner.extend([WorkerId(int(worker))] * int(count))
+    return tuple(owner)
+
+
+def sizes(files: Sequence[FileRef]) -> tuple[int, int]:
+    """Rows and bytes of some files together."""
+    return sum(file.rows for file in files), sum(file.bytes for file in files)

@@ -1,0 +1,96 @@
+"""The files of a checkpoint: how they are named, stored and read, on disk or inline in a manifest.
+
+The version in a name is that of the commit that is to name the file, for snapshots too: whoever sweeps may take an
+unnamed file of a version that is committed for the leaving of a failed attempt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from meander.checkpoint import statefile
+from meander.checkpoint.entries import FileRef, Kind
+from meander.checkpoint.location import Location
+from meander.errors import Damaged
+from meander.route.hashing import checksum
+from meander.types import WorkerId
+
+_PATH = re.compile(r"(deltas|snapshots|side)/v(\d{12})-s(\d+)-w(\d+)-(\d+)\.(\d+)\.[a-z0-9.]+")
+_SUFFIX = {"deltas": "state", "snapshots": "state", "late": "late.arrow", "dead": "dead.arrow"}
+
+
+class Attempt(NamedTuple):
+    """Who writes a file: the version it is for, the stage, the worker, the driver's epoch and the attempt."""
+
+    version: int
+    stage: int
+    worker: WorkerId
+    epoch: int
+    attempt: int
+
+    def path(self, what: str) -> str:
+        """The path of one of the attempt's files: deltas, snapshots, late or dead.
+
+        >>> Attempt(7, 0, WorkerId(3), 12, 1).path("deltas")
+        'deltas/v000000000007-s0-w3-12.1.state'
+        """
+        folder = what if what in ("deltas", "snapshots") else "side"
+        return f"{folder}/v{self.version:012d}-s{self.stage}-w{self.worker}-{self.epoch}.{self.attempt}.{_SUFFIX[what]}"
+
+
+def version_of(path: str) -> int | None:
+    """The version a file is meant for, from its path; None for paths that are none of ours."""
+    match = _PATH.fullmatch(path)
+    return int(match[2]) if match else None
+
+
+def store(location: Location, path: str, file: statefile.StateFile, worker: WorkerId, inline_bytes: int = 0) -> FileRef:
+    """Write a state file and return the reference to it; one of at most `inline_bytes` is kept in the reference."""
+    if file.info.bytes <= inline_bytes:
+        return FileRef.of(file.info, worker, inline=file.data.to_pybytes())
+    location.write(path, file.data)
+    return FileRef.of(file.info, worker, path=path)
+
+
+def store_side(
+    location: Location, path: str, rows: pa.Table, worker: WorkerId, kind: Kind, inline_bytes: int = 0
+) -> FileRef:
+    """Write late or dead rows as a plain Arrow file and return the reference to it."""
+    sink = pa.BufferOutputStream()
+    with ipc.new_file(sink, rows.schema) as file:
+        file.write_table(rows)
+    data = sink.getvalue()
+    ref = FileRef(worker, data.size, rows.num_rows, checksum(data), path, kind=kind)
+    if data.size <= inline_bytes:
+        return replace(ref, path=None, inline=data.to_pybytes())
+    location.write(path, data)
+    return ref
+
+
+def source_of(location: Location, ref: FileRef) -> Any:
+    """Return what a reference stands for: an open file, or a buffer where its contents are inline."""
+    return location.open_input(ref.path) if ref.path is not None else pa.py_buffer(ref.inline)
+
+
+def read_state(location: Location, ref: FileRef, bins: Collection[int] | None = None) -> dict[str, pa.Table]:
+    """Return the tables of a state file, all of it or only the rows of some bins; checked."""
+    source = source_of(location, ref)
+    try:
+        return statefile.read(source, bins, name=ref.name, expected=ref.checksum)
+    finally:
+        if isinstance(source, pa.NativeFile):
+            source.close()
+
+
+def read_side(location: Location, ref: FileRef) -> pa.Table:
+    """Return the rows of a side output; checked."""
+    data = pa.py_buffer(ref.inline) if ref.path is None else location.read(ref.path)
+    if data.size != ref.bytes or checksum(data) != ref.checksum:
+        raise Damaged(f"{ref.name} is torn or has been changed: its checksum does not match; restore it from a copy")
+    return ipc.open_file(data).read_all()

@@ -1,0 +1,180 @@
+"""Where the state of each bin is: its newest snapshot and the deltas since. Immutable; grows commit by commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.checkpoint import bitmap
+from meander.checkpoint.entries import Commit, FileRef, Json, SnapshotRef, StageCommit
+from meander.types import BinId
+
+Part = tuple[FileRef, list[BinId]]
+"""A file, and the bins to read from it."""
+
+
+class _Files(NamedTuple):
+    """Files that still matter, oldest version first, and the bins for which they do: bits[i] of file i."""
+
+    refs: tuple[FileRef, ...]
+    versions: NDArray[np.int64]
+    bits: NDArray[np.uint8]
+
+    @classmethod
+    def none(cls, width: int) -> _Files:
+        return cls((), np.empty(0, np.int64), np.empty((0, width), np.uint8))
+
+    def with_more(self, refs: Iterable[FileRef], version: int) -> _Files:
+        more = tuple(refs)
+        if not more:
+            return self
+        added = bitmap.rows([ref.bins for ref in more], self.bits.shape[1])
+        at = int(np.searchsorted(self.versions, version, side="right"))
+        return _Files(
+            self.refs[:at] + more + self.refs[at:],
+            np.insert(self.versions, at, [version] * len(more)),
+            np.concatenate([self.bits[:at], added, self.bits[at:]]),
+        )
+
+    def without(self, covered: NDArray[np.uint8], upto: int) -> _Files:
+        """The files that still matter beside a snapshot of the covered bins after version `upto`."""
+        old = int(np.searchsorted(self.versions, upto, side="right"))
+        bits = np.concatenate([self.bits[:old] & ~covered, self.bits[old:]])
+        kept = np.flatnonzero(bits.any(axis=1))
+        return _Files(tuple(self.refs[row] for row in kept.tolist()), self.versions[kept], bits[kept])
+
+    def parts(self, wanted: NDArray[np.uint8]) -> list[Part]:
+        found = []
+        hits = self.bits & wanted
+        for row in np.flatnonzero(hits.any(axis=1)).tolist():
+            found.append((self.refs[row], [BinId(j) for j in bitmap.members(hits[row].tobytes()).tolist()]))
+        return found
+
+    def to_json(self) -> list[Json]:
+        described = zip(self.refs, self.versions.tolist(), self.bits, strict=True)
+        return [{**replace(ref, bins=bits.tobytes()).to_json(), "version": version} for ref, version, bits in described]
+
+    @classmethod
+    def from_json(cls, fields: list[Json], width: int) -> _Files:
+        refs = tuple(FileRef.from_json(each) for each in fields)
+        versions = np.array([each["version"] for each in fields], np.int64)
+        return cls(refs, versions, bitmap.rows([ref.bins for ref in refs], width))
+
+
+@dataclass(frozen=True, eq=False)
+class _Stage:
+    bins: int
+    snapshots: _Files
+    deltas: _Files
+    chains: NDArray[np.int64]
+
+    @property
+    def width(self) -> int:
+        return (self.bins + 7) // 8
+
+    @classmethod
+    def empty(cls, bins: int) -> _Stage:
+        none = _Files.none((bins + 7) // 8)
+        return cls(bins, none, none, np.zeros(bins, np.int64))
+
+    def after(self, version: int, commit: StageCommit) -> _Stage:
+        snapshots, deltas, chains = self.snapshots, self.deltas.with_more(commit.deltas, version), self.chains
+        if commit.deltas:
+            chains = chains + self._count(bitmap.rows([ref.bins for ref in commit.deltas], self.width))
+        for at, group in groupby(sorted(commit.snapshots, key=_version), key=_version):
+            taken = np.bitwise_or.reduce(snapshots.bits[snapshots.versions > at], axis=0, initial=0, dtype=np.uint8)
+            covered, files = np.zeros(self.width, np.uint8), []
+            for snapshot in group:
+                mine = np.frombuffer(snapshot.file.bins, np.uint8) & ~taken
+                taken, covered = taken | mine, covered | mine
+                if mine.any():
+                    files.append(replace(snapshot.file, bins=mine.tobytes()))
+            snapshots = snapshots.without(covered, at).with_more(files, at)
+            deltas = deltas.without(covered, at)
+            since = self._count(deltas.bits[deltas.versions > at])
+            chains = np.where(np.unpackbits(covered)[: self.bins] == 1, since, chains)
+        return _Stage(self.bins, snapshots, deltas, chains)
+
+    def _count(self, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
+        return np.unpackbits(bits, axis=1)[:, : self.bins].sum(axis=0, dtype=np.int64)
+
+
+def _version(snapshot: SnapshotRef) -> int:
+    return snapshot.version
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """Per stage and bin, the files that rebuild the bin's state after `version`; -1 is before the first commit.
+
+    >>> Index.empty().version
+    -1
+    """
+
+    version: int
+    stages: tuple[_Stage, ...]
+
+    @classmethod
+    def empty(cls) -> Index:
+        """The index before anything was committed."""
+        return cls(-1, ())
+
+    def after(self, commit: Commit) -> Index:
+        """Return the index after one more commit."""
+        stages = self.stages or tuple(_Stage.empty(len(stage.owner)) for stage in commit.stages)
+        now = tuple(old.after(commit.version, new) for old, new in zip(stages, commit.stages, strict=True))
+        return Index(commit.version, now)
+
+    def parts(self, stage: int, bins: Iterable[int]) -> list[Part]:
+        """Return what to read, in this order, to rebuild some bins: snapshots, then deltas from old to new."""
+        if not self.stages:
+            return []
+        found = self.stages[stage]
+        wanted = np.frombuffer(bitmap.bitmap(list(bins), found.bins), np.uint8)
+        return found.snapshots.parts(wanted) + found.deltas.parts(wanted)
+
+    def chains(self, stage: int) -> NDArray[np.int64]:
+        """How many deltas must be applied to each bin's snapshot."""
+        return self.stages[stage].chains
+
+    def longest_chain(self, stage: int) -> int:
+        """The most deltas that a bin of the stage has."""
+        return int(self.chains(stage).max(initial=0))
+
+    def snapshot_versions(self, stage: int) -> NDArray[np.int64]:
+        """The version of each bin's newest snapshot, -1 where it has none."""
+        found = self.stages[stage]
+        versions = np.full(found.bins, -1, np.int64)
+        for version, bits in zip(found.snapshots.versions.tolist(), found.snapshots.bits, strict=True):
+            versions[bitmap.members(bits.tobytes())] = version
+        return versions
+
+    def files(self, stage: int | None = None) -> list[FileRef]:
+        """Every file that some bin still needs, of one stage or of all."""
+        chosen = self.stages if stage is None else self.stages[stage : stage + 1]
+        return [ref for each in chosen for ref in (*each.snapshots.refs, *each.deltas.refs)]
+
+    def to_json(self) -> Json:
+        """Return the index as a JSON object."""
+        return {
+            "version": self.version,
+            "stages": [
+                {"bins": each.bins, "snapshots": each.snapshots.to_json(), "deltas": each.deltas.to_json()}
+                for each in self.stages
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Index:
+        """Return the index that `to_json` wrote."""
+        stages = []
+        for each in fields["stages"]:
+            stage = _Stage.empty(each["bins"])
+            snapshots, deltas = (_Files.from_json(each[kind], stage.width) for kind in ("snapshots", "deltas"))
+            stages.append(_Stage(stage.bins, snapshots, deltas, stage._count(deltas.bits)))
+        return cls(fields["version"], tuple(stages))

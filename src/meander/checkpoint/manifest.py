@@ -1,0 +1,308 @@
+"""The log of the checkpoint: what is committed, and by which driver. One file per entry, in one line of succession.
+
+    manifests/000000000000.json    claim   epoch 0
+    manifests/000000000001.json    commit  version 0
+    manifests/000000000002.json    commit  version 1
+    manifests/000000000003.json    claim   epoch 3: another driver has taken over
+
+An entry is created exclusively under the next number and names its parent by checksum. A driver that was asleep while
+another one claimed finds its number taken: it is fenced without any lock, lease or clock. Every sixteenth entry carries
+the full index, so that opening reads no more than that many files.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from meander.checkpoint.entries import Commit, Driver, Entry, FileRef, SnapshotRef, StageCommit
+from meander.checkpoint.index import Index
+from meander.checkpoint.location import Location
+from meander.checkpoint.sealed import seal, seal_of, unseal
+from meander.errors import CheckpointError, Damaged, Exists, Fenced
+
+__all__ = ["Commit", "FileRef", "Log", "Past", "SnapshotRef", "StageCommit", "path_of", "sequences"]
+
+FOLDER = "manifests"
+FULL_EVERY = 16
+_REMEMBERED = 64
+_NAME = re.compile(r"(\d{12})\.json")
+_NO_PARENT = ""
+
+
+@dataclass(frozen=True)
+class Past:
+    """A version as it was: its commit, the index after it, and the entry that reading it starts from."""
+
+    commit: Commit
+    index: Index
+    start: int
+
+
+def path_of(sequence: int) -> str:
+    """The path of an entry of the log."""
+    return f"{FOLDER}/{sequence:012d}.json"
+
+
+def sequences(location: Location) -> list[int]:
+    """The numbers of all entries that are there, ascending; no file is opened."""
+    return sorted(int(match[1]) for name in location.list(FOLDER) if (match := _NAME.fullmatch(name)))
+
+
+def read_entry(location: Location, sequence: int) -> tuple[Entry, str]:
+    """Return an entry of the log and its checksum; Damaged, naming the file, where it is not what was written."""
+    path = path_of(sequence)
+    data = location.read(path).to_pybytes()
+    fields = unseal(data, path)
+    try:
+        entry = Entry.from_json(fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{path} is not an entry that this version can read ({error!r}); restore it") from None
+    if entry.sequence != sequence:
+        raise Damaged(f"{path} is entry {entry.sequence} under a wrong name; restore it from a copy")
+    return entry, seal_of(data)
+
+
+class Log:
+    """The log as one driver sees it: what is committed, and the right to commit more once it has claimed."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self.driver: Driver | None = None
+        self._fence: str | None = None
+        self._last: Commit | None
+        self._forget()
+
+    @classmethod
+    def open(cls, location: Location) -> Log:
+        """Read the newest entries, back to the last full index; the log may be empty."""
+        log = cls(location)
+        log.refresh()
+        return log
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of this driver, None before it has claimed."""
+        return self.driver.epoch if self.driver else None
+
+    @property
+    def last(self) -> Commit | None:
+        """The last commit, or None."""
+        return self._last
+
+    @property
+    def index(self) -> Index:
+        """Where the state is after the last commit."""
+        return self._index
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the entry that comes next."""
+        return self._next
+
+    def refresh(self) -> None:
+        """Read the log again from its newest entry, for instance to follow another driver."""
+        while True:
+            numbers = sequences(self.location)
+            try:
+                return self._load(numbers)
+            except Damaged:
+                # A driver that goes on may have swept away what the list still had.
+                if sequences(self.location)[-1:] == numbers[-1:]:
+                    raise
+
+    def claim(self, host: str, pid: int) -> int:
+        """Take over the log and return the epoch; every driver before this one is fenced from here on."""
+        while True:
+            self.refresh()
+            sequence = self._next
+            driver = Driver(sequence, host, pid)
+            full = self._is_full_due()
+            version = self._index.version
+            index, last = (self._index.to_json(), self._last) if full else (None, None)
+            entry = Entry(sequence, self._parent, driver, version, None, index, last)
+            data = seal(entry.to_json())
+            try:
+                self.location.create(path_of(sequence), data)
+            except Exists:
+                if self.location.read(path_of(sequence)).to_pybytes() != data:
+                    continue
+            # If others claimed, went on and swept while this driver slept, its number was free again: not the end.
+            later = [each for each in sequences(self.location) if each > sequence]
+            if later and (later[0] != sequence + 1 or read_entry(self.location, later[0])[0].parent != seal_of(data)):
+                continue
+            self.driver, self._fence = driver, None
+            self._append(entry, seal_of(data), self._index)
+            return sequence
+
+    def append(self, commit: Commit) -> None:
+        """Commit the next version; Fenced, for ever, where another driver has claimed since."""
+        driver = self._checked(commit)
+        index = self._index.after(commit)
+        full = index.to_json() if self._is_full_due() else None
+        entry = Entry(self._next, self._parent, driver, commit.version, commit, full)
+        data = seal(entry.to_json())
+        try:
+            self.location.create(path_of(entry.sequence), data)
+        except Exists:
+            found = self.location.read(path_of(entry.sequence)).to_pybytes()
+            if found != data:  # the same bytes: it was created although the answer got lost
+                self._refuse(Entry.from_json(unseal(found, path_of(entry.sequence))).driver)
+        self._check_parent()
+        self._append(entry, seal_of(data), index)
+
+    def check(self) -> None:
+        """Raise Fenced where another driver has claimed since; a cheap look before work that cannot be undone."""
+        self._claimed()
+        if self.location.exists(path_of(self._next)):
+            self._refuse(read_entry(self.location, self._next)[0].driver)
+        self._check_parent()
+
+    def commits(self, from_version: int) -> list[Commit]:
+        """Return the commits from a version on, oldest first; Damaged where one of them is gone."""
+        newest = self._index.version
+        versions = range(max(from_version, 0), newest + 1)
+        if all(version in self._recent for version in versions):
+            return [self._recent[version] for version in versions]
+        start, found, parent = self._sequence_of(versions[0]), [], None
+        for sequence in range(start, self._next):
+            entry, mark = read_entry(self.location, sequence)
+            _check_link(entry, parent)
+            parent = mark
+            if entry.commit is not None:
+                found.append(entry.commit)
+            if entry.version == newest:
+                break
+        return found
+
+    def at(self, version: int) -> Past:
+        """Return a version as it was committed, of those that are kept."""
+        start = sequence = self._sequence_of(version)
+        passed: list[Entry] = []
+        while True:
+            entry, mark = read_entry(self.location, start)
+            if passed:
+                _check_link(passed[-1], mark)
+            passed.append(entry)
+            if entry.index is not None or start == 0:
+                break
+            start -= 1
+        index = Index.from_json(entry.index) if entry.index is not None else Index.empty()
+        for each in reversed(passed):
+            if each.commit is not None and each.commit.version > index.version:
+                index = index.after(each.commit)
+        commit = passed[0].commit
+        assert commit is not None, f"entry {sequence} is a claim"
+        return Past(commit, index, start)
+
+    def first_version(self) -> int:
+        """The oldest version of which the log can still tell all; -1 where nothing is committed."""
+        if self._last is None:
+            return -1
+        start = self.oldest()
+        return max(read_entry(self.location, start)[0].version, 0)
+
+    def oldest(self) -> int:
+        """The number of the oldest entry in one line with the newest; below may be leavings of a fenced driver."""
+        numbers = sequences(self.location)
+        at = len(numbers) - 1
+        while at > 0 and numbers[at - 1] == numbers[at] - 1:
+            at -= 1
+        return numbers[at] if numbers else 0
+
+    def _sequence_of(self, version: int) -> int:
+        first = self.oldest()
+        numbers = range(first, self._next)
+        at = bisect_left(numbers, version, key=lambda sequence: read_entry(self.location, sequence)[0].version)
+        if version <= self._index.version and at < len(numbers):
+            entry, _ = read_entry(self.location, numbers[at])
+            if entry.commit is not None and entry.version == version:
+                return numbers[at]
+        raise CheckpointError(f"version {version} is not kept; the last one is version {self._index.version}")
+
+    def _load(self, numbers: list[int]) -> None:
+        self._forget()
+        if not numbers:
+            return
+        passed: list[tuple[Entry, str]] = []
+        for sequence in range(numbers[-1], -1, -1):
+            entry, mark = read_entry(self.location, sequence)
+            if passed:
+                _check_link(passed[-1][0], mark)
+            passed.append((entry, mark))
+            if entry.index is not None:
+                break
+        for entry, mark in reversed(passed):
+            if entry.index is not None:
+                index = Index.from_json(entry.index)
+                if entry.last is not None:
+                    self._last = self._recent[entry.last.version] = entry.last
+            else:
+                index = self._index if entry.commit is None else self._index.after(entry.commit)
+            self._append(entry, mark, index)
+
+    def _forget(self) -> None:
+        self._next, self._parent, self._full_at = 0, _NO_PARENT, 0
+        self._last = None
+        self._index = Index.empty()
+        self._recent: dict[int, Commit] = {}
+
+    def _append(self, entry: Entry, mark: str, index: Index) -> None:
+        self._next, self._parent, self._index = entry.sequence + 1, mark, index
+        if entry.index is not None:
+            self._full_at = entry.sequence
+        if entry.commit is not None:
+            self._last = entry.commit
+            self._recent[entry.version] = entry.commit
+            self._recent.pop(entry.version - _REMEMBERED, None)
+
+    def _is_full_due(self) -> bool:
+        return self._next - self._full_at >= FULL_EVERY
+
+    def _claimed(self) -> Driver:
+        if self._fence:
+            raise Fenced(self._fence)
+        if self.driver is None:
+            raise CheckpointError("this driver has not claimed the log; claim it before the first commit")
+        return self.driver
+
+    def _checked(self, commit: Commit) -> Driver:
+        driver = self._claimed()
+        if commit.version != self._index.version + 1:
+            raise CheckpointError(f"version {commit.version} cannot follow version {self._index.version}")
+        known = [stage.bins for stage in self._index.stages]
+        if known and known != [len(stage.owner) for stage in commit.stages]:
+            raise CheckpointError(f"version {commit.version} has other stages or bins than the versions before it")
+        return driver
+
+    def _check_parent(self) -> None:
+        # Others may have claimed, gone on and swept away old entries, so that this driver's number was free again.
+        # Entries are swept from the oldest on: with the parent still there, the number had never been taken.
+        try:
+            parent = seal_of(self.location.read(path_of(self._next - 1)).to_pybytes())
+        except Damaged:
+            parent = ""
+        if parent != self._parent:
+            newest = sequences(self.location)[-1:]
+            self._refuse(read_entry(self.location, newest[0])[0].driver if newest else None)
+
+    def _refuse(self, other: Driver | None) -> None:
+        if other is not None and other == self.driver:
+            raise CheckpointError(
+                f"entry {self._next} of {self.location.uri} was written by an attempt of this driver that seemed to "
+                "fail; open the log again"
+            )
+        who = f"(epoch {other.epoch}, {other.host}, pid {other.pid})" if other else "that has gone"
+        self._fence = (
+            f"another driver {who} has taken over the checkpoint {self.location.uri}; this one commits nothing more"
+        )
+        raise Fenced(self._fence)
+
+
+def _check_link(entry: Entry, parent: str | None) -> None:
+    if parent is not None and entry.parent != parent:
+        raise Damaged(
+            f"{path_of(entry.sequence)} does not follow {path_of(entry.sequence - 1)}: one of them comes from "
+            "elsewhere; restore both from a copy"
+        )

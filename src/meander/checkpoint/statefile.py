@@ -1,0 +1,297 @@
+"""State files: the rows of several tables, each sorted by bin, of which single bins can be read. No pickle, no code.
+
+One format serves deltas and snapshots:
+
+    magic
+    per table: an Arrow IPC stream, cut into pieces: the schema, then record batches that end between bins
+    index:     per table, the bins that have rows (int32) and the number of rows up to the end of each (int64)
+    footer:    JSON: where each table, its pieces and its index are, with the checksum of each
+    tail:      length of the footer, length of the file, checksum of the footer, magic
+
+Every byte is under a checksum, and the checksum of the footer, which a manifest names, covers all others. A reader
+that wants a few bins fetches the footer and the pieces with those bins, nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import ipc
+
+from meander.checkpoint.bitmap import bitmap
+from meander.errors import Damaged, InvalidOption
+from meander.route.hashing import checksum
+
+MAGIC = b"MEANDER1"
+PIECE_BYTES = 1 << 20
+"""About how large a piece is: small enough to fetch for one bin, large enough that its checksum costs nothing."""
+
+_TAIL = struct.Struct("<IQQ8s")
+_FIRST_READ_BYTES = 1 << 16
+
+
+class Info(NamedTuple):
+    """What a manifest has to know about a state file."""
+
+    bytes: int
+    rows: int
+    checksum: int
+    bins: bytes
+    """Bitmap of the bins that the file speaks of."""
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """A state file in memory and what a manifest says of it."""
+
+    data: pa.Buffer
+    info: Info
+
+
+def write(sections: Mapping[str, pa.Table], bins: int, covers: Collection[int] | None = None) -> StateFile:
+    """Return the state file of some tables, each with a column `bin` by which it is sorted.
+
+    Args:
+        sections: the tables by name.
+        bins: how many bins there are.
+        covers: the bins the file speaks of, also those without rows. A snapshot must give them: a bin that it covers
+            and that has no rows is empty. By default the bins that have rows.
+    """
+    plans = [_Section(name, table, bins) for name, table in sections.items()]
+    size = len(MAGIC) + sum(plan.size for plan in plans)
+    data = pa.allocate_buffer(size + _footer_room(plans))
+    sink = pa.FixedSizeBufferWriter(data)
+    sink.write(MAGIC)
+    for plan in plans:
+        plan.write_to(sink, data)
+    for plan in plans:
+        plan.write_index_to(sink)
+    footer = json.dumps({"bins": bins, "sections": {plan.name: plan.described() for plan in plans}}).encode()
+    length = sink.tell() + len(footer) + _TAIL.size
+    sealed = footer + struct.pack("<Q", length)
+    seal = checksum(sealed)
+    sink.write(footer + _TAIL.pack(len(footer), length, seal, MAGIC))
+    if covers is None:
+        spoken = np.concatenate([plan.present for plan in plans]) if plans else np.empty(0, np.int32)
+    else:
+        spoken = np.fromiter(covers, np.int64, len(covers))
+    info = Info(length, sum(plan.table.num_rows for plan in plans), seal, bitmap(spoken, bins))
+    return StateFile(data.slice(0, length), info)
+
+
+def read(
+    source: Any, bins: Collection[int] | None = None, *, name: str = "the state file", expected: int | None = None
+) -> dict[str, pa.Table]:
+    """Return the tables of a state file, or only the rows of some bins; Damaged, naming the file, if a byte is wrong.
+
+    Args:
+        source: an open `pa.NativeFile`, or a buffer; of a file only what is needed is read.
+        bins: the wanted bins, or None for all of them.
+        name: what to call the file in an error.
+        expected: the checksum that the manifest has for it.
+    """
+    try:
+        file = _Opened(source, name, expected)
+        if bins is None and file.fetch(0, len(MAGIC)).to_pybytes() != MAGIC:
+            raise file.damaged("its first bytes are wrong")
+        return {each: _read_section(file, section, bins) for each, section in file.sections.items()}
+    except (KeyError, TypeError, ValueError, struct.error, pa.ArrowException) as error:
+        raise Damaged(f"{name} is not a state file that this version can read ({error}); restore it") from None
+
+
+class _Section:
+    """How one table is laid out, and where it went."""
+
+    def __init__(self, name: str, table: pa.Table, bins: int) -> None:
+        wrong = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
+        if wrong or "bin" not in table.schema.names:
+            raise InvalidOption(f"table {name!r} needs a column bin and no column may be a dictionary: {table.schema}")
+        self.name, self.table = name, table
+        column = _numbers(table.column("bin"))
+        starts = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]])) if column.size else column[:0]
+        self.present = column[starts].astype(np.int32)
+        self.ends = np.append(starts[1:], column.size).astype(np.int64) if column.size else np.empty(0, np.int64)
+        if self.present.size and (
+            np.any(np.diff(self.present) <= 0) or not 0 <= self.present[0] <= self.present[-1] < bins
+        ):
+            raise InvalidOption(f"table {name!r} is not sorted by bin, or has a bin that is none of 0 to {bins - 1}")
+        self.batches = list(_cut(table, self.ends))
+        self.head = table.schema.serialize().size
+        self.size = self.head + sum(ipc.get_record_batch_size(batch) for batch in self.batches) + 8
+        self.pieces: list[tuple[int, int, int, str]] = []
+        self.index: tuple[int, int, str] = (0, 0, "")
+
+    def write_to(self, sink: Any, data: pa.Buffer) -> None:
+        cuts = [sink.tell(), sink.tell() + self.head]
+        with ipc.new_stream(sink, self.table.schema) as stream:
+            for batch in self.batches:
+                stream.write_batch(batch)
+                cuts.append(sink.tell())
+        cuts[-1] = sink.tell()  # the stream's end mark belongs to its last piece
+        rows = [0, *(batch.num_rows for batch in self.batches)]
+        for start, stop, count in zip(cuts, cuts[1:], rows, strict=False):
+            self.pieces.append((start, stop - start, count, f"{checksum(data.slice(start, stop - start)):016x}"))
+
+    def write_index_to(self, sink: Any) -> None:
+        index = self.ends.tobytes() + self.present.tobytes()
+        self.index = (sink.tell(), len(index), f"{checksum(index):016x}")
+        sink.write(index)
+
+    def described(self) -> dict[str, Any]:
+        offset, last = self.pieces[0][0], self.pieces[-1]
+        return {
+            "offset": offset,
+            "length": last[0] + last[1] - offset,
+            "rows": self.table.num_rows,
+            "pieces": self.pieces,
+            "index": self.index,
+        }
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
+    return cast(NDArray[Any], column.to_numpy())
+
+
+def _cut(table: pa.Table, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """Batches of about PIECE_BYTES that end where a bin ends; a bin larger than that is not cut."""
+    if not table.num_rows:
+        return
+    wanted = max(1, -(-table.nbytes // PIECE_BYTES))
+    if max(column.num_chunks for column in table.columns) > 2 * wanted:
+        table = table.combine_chunks()
+    goals = np.arange(1, wanted + 1) * table.num_rows // wanted
+    cuts = np.unique(ends[np.minimum(np.searchsorted(ends, goals), ends.size - 1)])
+    start = 0
+    for stop in cuts.tolist():
+        yield from table.slice(start, stop - start).to_batches()
+        start = stop
+
+
+def _footer_room(plans: list[_Section]) -> int:
+    described = sum(300 + 6 * len(plan.name) + 96 * (len(plan.batches) + 2) for plan in plans)
+    return 64 + _TAIL.size + described + sum(12 * plan.present.size for plan in plans)
+
+
+class _Opened:
+    """A state file whose footer has been read and checked."""
+
+    def __init__(self, source: Any, name: str, expected: int | None) -> None:
+        self.source, self.name = source, name
+        self.size = source.size() if isinstance(source, pa.NativeFile) else pa.py_buffer(source).size
+        if not isinstance(source, pa.NativeFile):
+            self.source = pa.py_buffer(source)
+        first = min(self.size, _FIRST_READ_BYTES)
+        end = self.fetch(self.size - first, first)
+        if first < len(MAGIC) + _TAIL.size:
+            raise self.damaged("it is torn")
+        footer_length, length, seal, magic = _TAIL.unpack(end.slice(first - _TAIL.size))
+        if magic != MAGIC or length != self.size or footer_length > self.size - _TAIL.size - len(MAGIC):
+            raise self.damaged("it is torn, or no state file")
+        if footer_length + _TAIL.size > first:
+            first = footer_length + _TAIL.size
+            end = self.fetch(self.size - first, first)
+        footer = end.slice(first - _TAIL.size - footer_length, footer_length).to_pybytes()
+        if checksum(footer + struct.pack("<Q", length)) != seal:
+            raise self.damaged("the checksum of its footer does not match")
+        if expected is not None and seal != expected:
+            raise self.damaged("it is not the file that the manifest names")
+        self.cached = (self.size - first, end)
+        self.sections: dict[str, Any] = json.loads(footer)["sections"]
+
+    def damaged(self, what: str) -> Damaged:
+        return Damaged(f"{self.name} is damaged: {what}; restore it from a copy")
+
+    def fetch(self, offset: int, length: int) -> pa.Buffer:
+        if isinstance(self.source, pa.NativeFile):
+            cached_from, end = getattr(self, "cached", (self.size, None))
+            if offset >= cached_from and end is not None:
+                return end.slice(offset - cached_from, length)
+            self.source.seek(offset)
+            found = self.source.read_buffer(length)
+        else:
+            found = self.source.slice(offset, length)
+        if found.size != length:
+            raise self.damaged("it is shorter than its footer says")
+        return found
+
+    def fetch_checked(self, offset: int, length: int, seals: list[tuple[int, int, str]]) -> pa.Buffer:
+        """Bytes of the file, of which each of some stretches (offset, length, checksum) has been checked."""
+        found = self.fetch(offset, length)
+        for start, size, seal in seals:
+            if f"{checksum(found.slice(start - offset, size)):016x}" != seal:
+                raise self.damaged(f"the checksum of bytes {start} to {start + size - 1} does not match")
+        return found
+
+
+def _read_section(file: _Opened, section: Mapping[str, Any], bins: Collection[int] | None) -> pa.Table:
+    head, *pieces = section["pieces"]
+    schema = ipc.read_schema(file.fetch_checked(head[0], head[1], [(head[0], head[1], head[3])]))
+    lasts = np.cumsum([piece[2] for piece in pieces], dtype=np.int64)
+    if bins is None:
+        offset, length, seal = section["index"]
+        file.fetch_checked(offset, length, [(offset, length, seal)])
+        ranges = [(0, int(lasts[-1]))] if pieces else []
+    else:
+        ranges = _ranges(file, section["index"], bins)
+    wanted = _touched(lasts, ranges)
+    batches = []
+    for start, stop in _neighbours(wanted):
+        group = pieces[start:stop]
+        offset, length = group[0][0], sum(piece[1] for piece in group)
+        found = file.fetch_checked(offset, length, [(piece[0], piece[1], piece[3]) for piece in group])
+        for number, piece in zip(range(start, stop), group, strict=True):
+            batch = ipc.read_record_batch(found.slice(piece[0] - offset, piece[1]), schema)
+            batch.validate()
+            first = int(lasts[number]) - piece[2]
+            batches.append(_rows(batch, [(max(a - first, 0), min(b - first, piece[2])) for a, b in ranges]))
+    return pa.Table.from_batches(batches, schema)
+
+
+def _ranges(file: _Opened, index: tuple[int, int, str], bins: Collection[int]) -> list[tuple[int, int]]:
+    """Rows of the wanted bins, as few stretches (start, stop) as possible, ascending."""
+    offset, length, seal = index
+    data = file.fetch_checked(offset, length, [(offset, length, seal)])
+    count = length // 12
+    ends = np.frombuffer(data, np.int64, count)
+    present = np.frombuffer(data, np.int32, count, 8 * count)
+    chosen = np.flatnonzero(np.isin(present, np.fromiter(bins, np.int64, len(bins))))
+    if not chosen.size:
+        return []
+    starts = np.concatenate([[0], ends])[chosen]
+    breaks = np.flatnonzero(np.diff(chosen) > 1) + 1
+    firsts, final = starts[np.concatenate([[0], breaks])], ends[chosen][np.append(breaks - 1, chosen.size - 1)]
+    return list(zip(firsts.tolist(), final.tolist(), strict=True))
+
+
+def _touched(lasts: NDArray[np.int64], ranges: list[tuple[int, int]]) -> list[int]:
+    """The pieces that hold rows of the ranges, ascending; piece i has the rows before lasts[i]."""
+    if not ranges:
+        return []
+    spans = np.searchsorted(lasts, np.array(ranges, dtype=np.int64) - [0, 1], side="right")
+    return sorted({piece for first, last in spans.tolist() for piece in range(first, last + 1)})
+
+
+def _neighbours(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """Ascending numbers as stretches (start, stop), each read from the file at once."""
+    start = 0
+    for at, number in enumerate(numbers):
+        if at + 1 == len(numbers) or numbers[at + 1] != number + 1:
+            yield numbers[start], number + 1
+            start = at + 1
+
+
+def _rows(batch: pa.RecordBatch, ranges: list[tuple[int, int]]) -> pa.RecordBatch:
+    inside = [(start, stop) for start, stop in ranges if start < stop]
+    if len(inside) == 1:
+        return batch.slice(inside[0][0], inside[0][1] - inside[0][0])
+    wanted = np.zeros(batch.num_rows, dtype=bool)
+    for start, stop in inside:
+        wanted[start:stop] = True
+    return batch.filter(pa.array(wanted))

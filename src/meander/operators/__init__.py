@@ -1,0 +1,13 @@
+"""What a stream computes: one file per operator, each a stage over keyed tables.
+
+    operator      what a stage is: rows and tables in, changed rows out; the user's class form, me.Operator
+    count         rows per key                      aggregate     sum, min, max, mean, count, first, last
+    dedup         the first row of each key         top_k         the best rows of each key
+    window        tumbling, sliding and sessions    fold          a function over rows and state
+    custom        a user's operator as a stage      failing       which bin a failure comes from
+
+    accumulators, sums, ordering, durations         what they are made of
+
+Update semantics: every batch emits the keys that changed, with their new values. No answer depends on the order in
+which the rows of a batch arrive. Pure: NumPy and Arrow over `state` and `route`; nothing here knows of Spark.
+"""

@@ -1,0 +1,88 @@
+"""What a user's function returns, held against what it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from meander.errors import MeanderError
+from meander.operators.operator import listing
+from meander.operators.ordering import same
+from meander.route.columns import is_octets, whole_column
+from meander.values import kind
+
+
+def conform(
+    who: str, answer: object, schema: pa.Schema, rows: int | None = None, extra: frozenset[str] = frozenset()
+) -> pa.Table:
+    """The answer as a table of exactly these columns, cast where nothing is lost.
+
+    `rows` is how many rows it must have; columns in `extra` may come along and are left out.
+    """
+    if isinstance(answer, Mapping):
+        answer = _table_of(who, answer)
+    if isinstance(answer, pa.RecordBatch):
+        answer = pa.Table.from_batches([answer])
+    if not isinstance(answer, pa.Table):
+        raise MeanderError(f"{who} returned {kind(answer)}; return a pyarrow Table or RecordBatch")
+    for name in schema.names:
+        if answer.column_names.count(name) != 1:
+            what = "no column" if name not in answer.column_names else "several columns"
+            raise MeanderError(f"{who} returned {what} {name!r}; the columns declared are {listing(schema.names)}")
+    for name in answer.column_names:
+        if name not in schema.names and name not in extra:
+            raise MeanderError(f"{who} returned a column {name!r} that is not declared; declare it or leave it out")
+    if rows is not None and answer.num_rows != rows:
+        raise MeanderError(f"{who} returned {answer.num_rows} rows; it must return {rows}, one for each key")
+    columns = [_cast(who, field, whole_column(answer[field.name])) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _table_of(who: str, answer: Mapping[object, object]) -> pa.Table:
+    try:
+        return pa.table({str(name): column for name, column in answer.items()})
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise MeanderError(f"{who} returned columns that make no table: {error}") from None
+
+
+def _cast(who: str, field: pa.Field, column: pa.Array) -> pa.Array:
+    if column.null_count and not field.nullable:
+        raise MeanderError(f"{who} returned nulls in column {field.name!r}, which is declared as not null")
+    if column.type == field.type:
+        return column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if _is_kin(column.type, field.type):
+        try:
+            found = column.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            found = None
+        if found is not None and (not pa.types.is_float32(field.type) or _is_lossless(column, found)):
+            return found
+    raise MeanderError(
+        f"{who} returned column {field.name!r} as {column.type}, which cannot become {field.type} without loss; "
+        "cast it, or declare its type"
+    )
+
+
+def _is_kin(found: pa.DataType, wanted: pa.DataType) -> bool:
+    def is_number(type_: pa.DataType) -> bool:
+        return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+    def is_text(type_: pa.DataType) -> bool:
+        return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+    if pa.types.is_null(found) or (is_number(found) and is_number(wanted)):
+        return True
+    if is_octets(found) and is_octets(wanted):
+        return is_text(found) == is_text(wanted)
+    times = pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted)
+    return bool(times or (pa.types.is_date(found) and pa.types.is_date(wanted)) or found.id == wanted.id)
+
+
+def _is_lossless(before: pa.Array, after: pa.Array) -> bool:
+    if not pa.types.is_floating(before.type):
+        return True
+    return bool(np.all(same(before.cast(pa.float64()), after.cast(pa.float64()))))

@@ -1,0 +1,171 @@
+"""What every operator is: a stage that turns one batch of rows and the state beside it into the rows that changed.
+
+    rows, keys, tables, now  ->  Stage.run  ->  Output(rows, late, newest)
+
+A stage is built once, on the driver, from the schema of its input; it is small, holds no state and no open files, and
+travels to the workers. All state is in the tables it names. Nothing here knows of Spark.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from meander.errors import InvalidOption
+from meander.route.keys import KeyType
+from meander.types import BinId
+
+if TYPE_CHECKING:
+    from meander.route.keys import Keys
+    from meander.state.spec import TableSpec
+    from meander.state.table import Table
+
+
+@dataclass(frozen=True)
+class Now:
+    """Where the stream stands in this batch.
+
+    `frontier` is an event time in microseconds: rows and windows before it are final. `previous` is the frontier of
+    the version before. Both are None until a stage with event time has seen a row.
+    """
+
+    version: int
+    frontier: int | None = None
+    previous: int | None = None
+
+
+@dataclass
+class Output:
+    """What one call of a stage gives: changed rows, rows that came too late, and the newest event time seen (us)."""
+
+    rows: pa.Table | None
+    late: pa.Table | None = None
+    newest: int | None = None
+
+
+class Stage(ABC):
+    """The inner form of every operator.
+
+    `run` may be called several times in one batch, each time with rows of other bins, and without rows when the
+    stream is idle. The order of the rows differs between attempts of one batch; the answer must not.
+    """
+
+    name: ClassVar[str]
+    input: pa.Schema
+    output: pa.Schema
+    key: KeyType
+    tables: tuple[TableSpec, ...]
+    late: pa.Schema | None = None
+    """The schema of rows that come too late; None where no row can."""
+    lateness: int = 0
+    """How far the frontier stays behind the newest event time, in microseconds."""
+
+    @abstractmethod
+    def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
+        """Take the rows of one batch into the tables and return what changed."""
+
+    def due_bins(self, tables: Mapping[str, Table], now: Now) -> NDArray[np.int32]:
+        """The bins that have something of the user's to do at this time, also without rows."""
+        return np.empty(0, dtype=np.int32)
+
+    def only(self, bin: BinId) -> Stage:
+        """The stage that does what is due in this bin alone."""
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that change what the state means, in JSON's types."""
+        return {}
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What must not change between restarts, in JSON's types."""
+        return {
+            "operator": self.name,
+            "key": [[name, str(kind)] for name, kind in self.key.fields],
+            "tables": {
+                spec.name: {
+                    "key": [[name, str(kind)] for name, kind in spec.key.fields],
+                    "values": [[name, str(kind)] for name, kind in spec.values],
+                }
+                for spec in self.tables
+            },
+            "options": self.options,
+        }
+
+
+class Operator:
+    """An operator of your own: declare what goes in, what comes out and what is kept, and write `on_batch`.
+
+        class LastSeen(me.Operator):
+            input = "user string, ts timestamp, page string"
+            output = "user string, page string, gap_s double"
+            state = {"last": me.KeyedTable(key="user string", value="ts timestamp, page string")}
+            time = "ts"
+
+            def on_batch(self, rows, state, now):
+                before = state["last"].get(rows["user"])
+                ...
+                state["last"].put(rows["user"], rows.select(["ts", "page"]))
+                return answer
+
+    `input` is a list of columns, or a pair of lists for an operator with two inputs, whose `on_batch` takes
+    `left, right, state, now`. `time` names the column of event time (a pair for two inputs; None for none): the
+    frontier follows it, `lateness` behind. `on_time` gets the timers that are due at the frontier, in order of time.
+    Both return a RecordBatch or Table with the columns of `output`, or None.
+
+    One instance is made per worker and batch; keep nothing on `self` that has to last, that is what `state` is for.
+    """
+
+    input: ClassVar[str | tuple[str, str]]
+    output: ClassVar[str]
+    state: ClassVar[Mapping[str, Any]] = {}
+    time: ClassVar[str | tuple[str | None, str | None] | None] = None
+    lateness: ClassVar[str | int | float] = "0s"
+
+    def on_batch(self, *inputs_state_now: Any) -> pa.RecordBatch | pa.Table | None:
+        """Take a batch of rows into the state and return the rows to emit."""
+        raise NotImplementedError(f"{type(self).__name__} has no on_batch(self, rows, state, now)")
+
+    def on_time(self, due: pa.RecordBatch, state: Mapping[str, Any], now: Now) -> pa.RecordBatch | pa.Table | None:
+        """Answer the timers that are due, in order of time."""
+        raise NotImplementedError(f"{type(self).__name__} has no on_time(self, due, state, now)")
+
+
+def listing(names: Iterable[str]) -> str:
+    """The names of columns as they stand in a sentence."""
+    return ", ".join(names) or "none"
+
+
+def field_of(input: pa.Schema, column: object, what: str) -> pa.Field:
+    """The field of a column that an option names; InvalidOption says which columns there are."""
+    if not isinstance(column, str) or input.names.count(column) != 1:
+        raise InvalidOption(f"{what} names the column {column!r}; the columns are {listing(input.names)}")
+    return input.field(column)
+
+
+def key_of(input: pa.Schema, key: Sequence[str]) -> KeyType:
+    """The type of the key made of these columns."""
+    if isinstance(key, str) or not key:
+        raise InvalidOption(f"the key is {key!r}; name at least one column of {listing(input.names)}")
+    if len(set(key)) < len(key):
+        raise InvalidOption(f"the key names a column twice: {listing(key)}; name each once")
+    return KeyType.of([field_of(input, column, "the key") for column in key])
+
+
+def output_of(key: KeyType, *fields: tuple[str, pa.DataType]) -> pa.Schema:
+    """The schema of an output: the key's columns, then these; no name may stand twice."""
+    every = [*key.fields, *fields]
+    names = [name for name, _ in every]
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise InvalidOption(f"an output column is called {name!r}; give it a name")
+        if names.count(name) > 1:
+            raise InvalidOption(f"two output columns are called {name!r}; give one another name")
+    return pa.schema([pa.field(name, kind) for name, kind in every])

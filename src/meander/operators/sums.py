@@ -1,0 +1,69 @@
+"""Sums of groups that do not depend on the order of the rows: exact for integers, nearly so for floats."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+EXACT = 2**53
+"""Doubles hold every whole number up to here."""
+
+LEVELS = 3
+
+
+def whole_sums(start: Words, of: Words, values: Words) -> tuple[Words, Flags]:
+    """The exact sums of groups, added to where each starts, and which of them leave the range of 64 bits."""
+    groups = start.size
+    if not values.size:
+        return start, np.zeros(groups, dtype=np.bool_)
+    largest = max(abs(int(values.max())), abs(int(values.min())))
+    if largest * values.size < EXACT:
+        added = np.bincount(of, weights=values, minlength=groups).astype(np.int64)
+        total = start + added
+        return total, ((start ^ total) & (added ^ total)) < 0
+    high, low = start >> 32, start & 0xFFFFFFFF
+    np.add.at(high, of, values >> 32)
+    np.add.at(low, of, values & 0xFFFFFFFF)
+    high += low >> 32
+    return (high << 32) | (low & 0xFFFFFFFF), (high < -(2**31)) | (high >= 2**31)
+
+
+def float_sums(of: Words, values: Doubles, groups: int) -> tuple[Doubles, Doubles]:
+    """The sums of groups as a double and what is left of it when rounded, the same in every order of the rows.
+
+    Each value is cut into three pieces of so few bits that adding a group's pieces never rounds.
+    """
+    finite = np.isfinite(values)
+    if not finite.all():
+        total, rest = float_sums(of, np.where(finite, values, 0.0), groups)
+        strange = np.bincount(of[~finite], minlength=groups) > 0
+        with np.errstate(invalid="ignore"):
+            np.add.at(total, of[~finite], values[~finite])
+        return total, np.where(strange, 0.0, rest)
+    top = np.zeros(groups)
+    np.maximum.at(top, of, np.abs(values))
+    bits = 51 - np.frexp(np.bincount(of, minlength=groups).astype(np.float64))[1]
+    unit = np.frexp(top)[1] - bits
+    total, rest, left = np.zeros(groups), np.zeros(groups), values
+    for _ in range(LEVELS):
+        pieces = np.trunc(np.ldexp(left, -unit[of]))
+        left = left - np.ldexp(pieces, unit[of])
+        with np.errstate(over="ignore"):
+            total, rest = add_floats(total, rest, np.ldexp(np.bincount(of, weights=pieces, minlength=groups), unit))
+        unit = unit - bits
+    return total, rest
+
+
+def add_floats(total: Doubles, rest: Doubles, values: Doubles) -> tuple[Doubles, Doubles]:
+    """Add values to totals of twice a double's precision."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums = total + values
+        shadow = sums - total
+        error = (total - (sums - shadow)) + (values - shadow) + rest
+        rounded = sums + error
+        left = error - (rounded - sums)
+    return np.where(np.isfinite(sums), rounded, sums), np.where(np.isfinite(sums) & np.isfinite(left), left, 0.0)

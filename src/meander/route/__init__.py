@@ -1,0 +1,11 @@
+"""The way from a key to its bin: the same hash in the JVM and here, and typed keys as plain arrays.
+
+Pure: Arrow columns in, NumPy arrays out. Nothing here knows of state, operators or Spark.
+"""
+
+from __future__ import annotations
+
+from meander.route.hashing import bins_of, bits_of, checksum, xxhash64
+from meander.route.keys import Keys, KeyType
+
+__all__ = ["KeyType", "Keys", "bins_of", "bits_of", "checksum", "xxhash64"]

@@ -1,0 +1,370 @@
+"""One query on the driver: every batch from its rows to its manifest, all or nothing.
+
+    operate (attempts) -> look for a fence -> sink -> manifest -> Spark's own commit
+
+A version without a manifest never happened. Everything the next version needs to know of this one is in the manifest
+or in `Seats`, which is what the driver believes the workers hold and may be wrong about: they check.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.checkpoint.entries import Commit, FileRef, SnapshotRef, StageCommit
+from meander.checkpoint.manifest import Log
+from meander.errors import MeanderError, QueryFailed
+from meander.planning import Problem, plan
+from meander.spark.gateway import Gateway
+from meander.spark.messages import Control, Part, Report, Token, packed, read_numbers, unpacked
+from meander.spark.output import Output
+from meander.spark.pipeline import Pipeline, Told
+from meander.spark.places import Place, Places, seat
+from meander.spark.settings import Settings
+from meander.spark.watch import Watchdog, in_short, is_loss
+from meander.types import WorkerId
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Bins = NDArray[np.bool_]
+RETRIED = ("place", "reload", "stale")
+WAIT_FOR_EXECUTORS_S = 60.0
+
+
+class Stopped(MeanderError):
+    """The query is being stopped; the batch is left to the next start."""
+
+
+class Engine:
+    """What runs behind one `Query`."""
+
+    def __init__(self, gateway: Gateway, pipeline: Pipeline, settings: Settings, log: Log, sink: Callable[..., None]):
+        self.gateway, self.pipeline, self.settings, self.log, self.sink = gateway, pipeline, settings, log, sink
+        self.places = Places(gateway)
+        self.lock = threading.Lock()
+        self.stopping = False
+        self.failure: Exception | None = None
+        self.progress: list[dict[str, Any]] = []
+        self.misrouted = 0
+        self.query_id = ""
+        self._attempt = 0
+        self._tenancies = 0
+        self._seats: dict[WorkerId, Place] = {}
+        self._homes: dict[WorkerId, str] = {}
+        self._held: dict[tuple[int, WorkerId], Bins] = {}
+        self._loads: dict[int, NDArray[np.int64]] = {}
+        self._bytes: dict[int, NDArray[np.int64]] = {}
+        last = log.last
+        count = len(pipeline.stages)
+        self.owners = [np.array(stage.owner, np.int64) for stage in last.stages] if last else self._first_owners(count)
+        self.frontiers: list[int | None] = [stage.frontier for stage in last.stages] if last else [None] * count
+        before = log.commits(last.version - 1)[0] if last and last.version > 0 else None
+        self._used = [stage.frontier for stage in before.stages] if before else [None] * count
+        self._worked = time.monotonic()
+
+    def _first_owners(self, stages: int) -> list[NDArray[np.int64]]:
+        spread = np.arange(self.settings.bins) * self.settings.workers // self.settings.bins
+        return [spread.astype(np.int64) for _ in range(stages)]
+
+    @property
+    def version(self) -> int:
+        """The last committed version, -1 before the first."""
+        return self.log.index.version
+
+    @property
+    def workers(self) -> list[WorkerId]:
+        """The workers that own bins of some stage."""
+        return [WorkerId(int(each)) for each in np.unique(np.concatenate(self.owners))]
+
+    def rescale_to(self, workers: int) -> None:
+        """Before the first version of this run: spread the bins over so many workers, moving as few as possible."""
+        for stage, owner in enumerate(self.owners):
+            if len(np.unique(owner)) != workers:
+                bins = len(owner)
+                fair = -(-bins // workers) * workers / bins - 1
+                problem = Problem([1] * bins, [1] * bins, owner.tolist(), workers, tau=fair + 1e-9)
+                self.owners[stage] = np.array(plan(problem, "free").owner, np.int64)
+
+    # --- idle times ------------------------------------------------------------------------
+
+    def is_idle(self) -> bool:
+        """Whether nothing has come for a while."""
+        return time.monotonic() - self._worked > self.settings.idle_after_s
+
+    def needs_tick(self) -> bool:
+        """Whether event time has moved since the operators last looked, so that timers may be due."""
+        if self.log.last is None:
+            return False
+        if self.settings.idle_time == "wall" and any(frontier is not None for frontier in self.frontiers):
+            return self.is_idle()
+        return self.frontiers != self._used
+
+    def advance_with_clock(self) -> None:
+        """Let event time go on as the clock did since the last rows or tick."""
+        if self.settings.idle_time == "wall":
+            passed_us = int((time.monotonic() - self._worked) * 1e6)
+            self.frontiers = [None if each is None else each + passed_us for each in self.frontiers]
+
+    # --- one version -----------------------------------------------------------------------
+
+    def advance(self, rows: DataFrame, batch: int, tick: int, offsets: str) -> None:
+        """Make the next version of these rows; the caller holds the lock."""
+        began = time.perf_counter()
+        version = self.version + 1
+        for attempt in range(1, self.settings.attempts + 1):
+            told = self._operate(rows, version)
+            operated = time.perf_counter()
+            self.log.check()
+            try:
+                self._write(told, rows.sparkSession, version)
+            except Exception as problem:
+                if not is_loss(problem) or attempt == self.settings.attempts or self.stopping:
+                    raise
+                self._forget_lost()
+                continue
+            break
+        sunk = time.perf_counter()
+        commit = self._commit(told, version, batch, tick, offsets)
+        self.log.append(commit)
+        self._committed(told, commit)
+        ended = time.perf_counter()
+        self._tell(told, commit, {"operate": operated - began, "sink": sunk - operated, "commit": ended - sunk})
+
+    def _operate(self, rows: DataFrame, version: int) -> Told:
+        """Run attempts until one succeeds; never again after the user's own exception, never after `stop`."""
+        problem: Exception = QueryFailed("no attempt was made")
+        for _ in range(self.settings.attempts):
+            if self.stopping:
+                raise Stopped("the query is being stopped")
+            try:
+                self._seat()
+                told = self._try(rows, version)
+            except MeanderError:
+                raise
+            except Exception as lost:
+                if not is_loss(lost):
+                    raise QueryFailed(in_short(lost)) from lost
+                problem = QueryFailed(f"a process was lost: {in_short(lost)}")
+                self._forget_lost()
+                continue
+            faults = [report for report in told.reports if report.fault]
+            for report in faults:
+                fault = report.fault
+                assert fault is not None
+                if fault.kind not in RETRIED:
+                    where = f" in bin {fault.bin}" if fault.bin is not None else ""
+                    name = self.pipeline.stages[report.stage].name
+                    raise QueryFailed(
+                        f"{name} (stage {report.stage}, worker {report.worker}){where} failed in version {version}: "
+                        f"{fault.message}\n{fault.trace}".rstrip()
+                    )
+                problem = QueryFailed(f"worker {report.worker}: {fault.message}")
+                self._held.pop((report.stage, WorkerId(report.worker)), None)
+                if fault.kind == "place":
+                    self.places.known.clear()
+                    self._seats.pop(WorkerId(report.worker), None)
+            if not faults and self._is_whole(told, version):
+                return told
+        raise QueryFailed(f"version {version} was tried {self.settings.attempts} times; the last time {problem}")
+
+    def _try(self, rows: DataFrame, version: int) -> Told:
+        self._attempt += 1
+        assert self.log.epoch is not None
+        token = Token(self.log.epoch, version, self._attempt)
+        workers = self.workers
+        slot_of = {worker: slot for slot, worker in enumerate(workers)}
+        slots = [[slot_of[WorkerId(int(owner))] for owner in owners] for owners in self.owners]
+        controls = [
+            [self._control(stage, worker, slot_of[worker], token) for worker in workers]
+            for stage in range(len(self.owners))
+        ]
+        tag = f"meander-{self.query_id}-{token.epoch}-{token.version}-{token.attempt}"
+        barrier = len(workers) <= sum(place.cores for place in self.places.now())
+        used = dict(self._seats)
+
+        def lost() -> bool:
+            return self.stopping_hard or bool(self.places.gone(used))
+
+        self.gateway.context.addJobTag(tag)
+        try:
+            with Watchdog(lost, lambda: self.gateway.cancel(tag)):
+                return self.pipeline.run(rows, slots, controls, used, barrier)
+        finally:
+            self.gateway.context.removeJobTag(tag)
+
+    stopping_hard = False
+
+    def _control(self, stage: int, worker: WorkerId, slot: int, token: Token) -> Control:
+        owned = self.owners[stage] == worker
+        held = self._held.get((stage, worker))
+        missing = owned if held is None else owned & ~held
+        load: tuple[Part, ...] = ()
+        if missing.any() and token.version > 0:
+            parts = self.log.index.parts(stage, np.flatnonzero(missing).tolist())
+            bins = self.settings.bins
+            load = tuple(Part(part.file.to_json(), packed(_flags(part.bins, bins))) for part in parts)
+        last = self.log.last
+        advance = None
+        if last is not None:
+            advance = next((ref.to_json() for ref in last.stages[stage].deltas if ref.worker == worker), None)
+        return Control(
+            query=self.query_id, token=tuple(token), stage=stage, worker=worker, slot=slot,
+            place=self._seats[worker].process, directory=self._homes[worker],
+            checkpoint=self.log.location.uri, bins=self.settings.bins, owned=packed(owned),
+            advance=advance, loadable=packed(missing), load=load,
+            snapshot=self._due_for_snapshot(stage, owned, token.version),
+            frontier=self.frontiers[stage], previous=self._used[stage], fsync=self.settings.fsync,
+        )  # fmt: skip
+
+    def _due_for_snapshot(self, stage: int, owned: Bins, version: int) -> str | None:
+        """The bins whose turn it is, of those that have changed since their last snapshot."""
+        if version == 0:
+            return None
+        cycle = self.settings.snapshot_every
+        turn = np.arange(self.settings.bins) % cycle == version % cycle
+        due = owned & turn & (self.log.index.chains(stage) > 0)
+        return packed(due) if due.any() else None
+
+    def _is_whole(self, told: Told, version: int) -> bool:
+        """Whether every worker of every stage has reported exactly once, for this attempt."""
+        seen = [(report.stage, report.worker) for report in told.reports]
+        wanted = [(stage, worker) for stage in range(len(self.owners)) for worker in self.workers]
+        tokens = {Token(*report.token) for report in told.reports}
+        return sorted(seen) == sorted(wanted) and len(tokens) == 1 and next(iter(tokens)).version == version
+
+    def warm_up(self) -> None:
+        """See that there are places for all workers and that their Python has what it needs."""
+        try:
+            self._seat()
+        except MeanderError:
+            raise
+        except Exception as problem:
+            raise QueryFailed(in_short(problem)) from problem
+
+    # --- places ----------------------------------------------------------------------------
+
+    def _seat(self) -> None:
+        """Give every worker a place; wait a while for executors to come back before giving up."""
+        places = self.places.now()
+        workers = self.workers
+        if not self.gateway.local and sum(place.cores for place in places) < len(workers):
+            places = self.places.wait_for(len(workers), WAIT_FOR_EXECUTORS_S)
+        if self.gateway.local:
+            seated = {worker: places[0] for worker in workers}
+        else:
+            seated = seat(workers, places, self._seats)
+        for worker, place in seated.items():
+            if self._seats.get(worker) != place:
+                # A worker that comes back to a place starts anew there: what it left behind is out of date.
+                self._tenancies += 1
+                self._homes[worker] = f"meander-{self.log.epoch}-{self.query_id}-{self._tenancies}"
+                for stage in range(len(self.owners)):
+                    self._held.pop((stage, worker), None)
+        self._seats = seated
+
+    def _forget_lost(self) -> None:
+        time.sleep(0.2)  # Spark hears of a lost executor a moment after its tasks have failed.
+        gone = self.places.gone(self._seats)
+        for executor in gone:
+            self.places.known.pop(executor, None)
+        self._seats = {worker: place for worker, place in self._seats.items() if place.executor not in gone}
+
+    # --- sink and commit -------------------------------------------------------------------
+
+    def _write(self, told: Told, session: SparkSession, version: int) -> None:
+        last = len(self.pipeline.stages) - 1
+        files = [
+            (report.output, self._seats[WorkerId(report.worker)])
+            for report in told.reports
+            if report.stage == last and report.output
+        ]
+        inline = [told.inline[worker] for worker in sorted(told.inline)]
+        output = Output(self.pipeline.stages[last].output, inline, files)
+        self.sink(output, self.gateway, session, version)
+
+    def _commit(self, told: Told, version: int, batch: int, tick: int, offsets: str) -> Commit:
+        stages = []
+        for stage, operator in enumerate(self.pipeline.stages):
+            mine = [report for report in told.reports if report.stage == stage]
+            newest = [report.newest for report in mine if report.newest is not None]
+            frontier = self.frontiers[stage]
+            if newest:
+                reached = max(newest) - operator.lateness
+                frontier = reached if frontier is None else max(frontier, reached)
+            stages.append(
+                StageCommit(
+                    frontier=frontier,
+                    owner=tuple(WorkerId(int(owner)) for owner in self.owners[stage]),
+                    deltas=tuple(FileRef.from_json(report.delta) for report in mine if report.delta),
+                    snapshots=tuple(SnapshotRef.from_json(report.snapshot) for report in mine if report.snapshot),
+                    side=tuple(FileRef.from_json(side) for report in mine for side in report.side),
+                )
+            )
+        first = [report for report in told.reports if report.stage == 0]
+        return Commit(
+            version, batch, tick, self.query_id, offsets, tuple(stages),
+            rows=sum(report.rows + report.dead for report in first),
+            late=sum(report.late for report in told.reports),
+            dead=sum(report.dead for report in told.reports),
+            time_ms=int(time.time() * 1000),
+        )  # fmt: skip
+
+    def _committed(self, told: Told, commit: Commit) -> None:
+        self._used = list(self.frontiers)
+        self.frontiers = [stage.frontier for stage in commit.stages]
+        for report in told.reports:
+            self._held[(report.stage, WorkerId(report.worker))] = unpacked(report.held, self.settings.bins)
+            self.misrouted += report.misrouted
+        for stage in range(len(self.owners)):
+            mine = [report for report in told.reports if report.stage == stage]
+            self._loads[stage] = _sum(mine, "loads", self.settings.bins)
+            self._bytes[stage] = _sum(mine, "state_bytes", self.settings.bins)
+        self._worked = time.monotonic()
+
+    def _tell(self, told: Told, commit: Commit, spent_s: Mapping[str, float]) -> None:
+        whole_s = sum(spent_s.values())
+        self.progress.append(
+            {
+                "version": commit.version,
+                "batch": commit.batch,
+                "tick": commit.tick,
+                "rows": commit.rows,
+                "late": commit.late,
+                "dead": commit.dead,
+                "emitted": sum(r.emitted for r in told.reports if r.stage == len(self.owners) - 1),
+                "misrouted": sum(report.misrouted for report in told.reports),
+                "rows_per_s": commit.rows / whole_s,
+                "spent_ms": {name: round(spent * 1000, 1) for name, spent in spent_s.items()},
+                "workers": [
+                    {
+                        "stage": report.stage,
+                        "worker": report.worker,
+                        "rows": report.rows,
+                        "state_rows": int(read_numbers(report.state_rows).sum()),
+                        "state_bytes": int(read_numbers(report.state_bytes).sum()),
+                        "spent_ms": dict(report.spent_ms),
+                    }
+                    for report in sorted(told.reports, key=lambda each: (each.stage, each.worker))
+                ],
+            }
+        )
+        del self.progress[:-100]
+
+
+def _flags(members: Sequence[int], bins: int) -> Bins:
+    flags = np.zeros(bins, np.bool_)
+    flags[np.asarray(members, np.int64)] = True
+    return flags
+
+
+def _sum(reports: Sequence[Report], what: str, bins: int) -> NDArray[np.int64]:
+    total = np.zeros(bins, np.int64)
+    for report in reports:
+        total += read_numbers(getattr(report, what))
+    return total

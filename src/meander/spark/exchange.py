@@ -1,0 +1,44 @@
+"""Rows to the worker that owns their bin: hash, lookup and shuffle in the JVM, no Python.
+
+    bin  = the high bits of xxhash64(key columns)          the same in NumPy: `meander.route`
+    slot = one array literal, looked up at the bin         dense 0..n-1; worker ids travel in the control message
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from meander.spark.gateway import Gateway
+from meander.spark.incoming import REPORT
+from meander.spark.outgoing import SLOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def bin_of(key: Sequence[str], bins: int) -> Column:
+    """The bin of a row, as a Spark expression."""
+    from pyspark.sql import functions as F
+
+    if bins == 1:
+        return F.lit(0)
+    quoted = [F.col(f"`{name}`") for name in key]
+    return F.shiftrightunsigned(F.xxhash64(*quoted), 64 - (bins.bit_length() - 1)).cast("int")
+
+
+class Routing:
+    """The assignment of one stage as Spark sees it: which slot a bin goes to."""
+
+    def __init__(self, gateway: Gateway, key: Sequence[str], slots: Sequence[int], count: int) -> None:
+        self.key, self.bins, self.count = tuple(key), len(slots), count
+        self.table = gateway.array(slots)
+
+    def route(self, rows: DataFrame) -> DataFrame:
+        """The rows, each in the partition of its slot; reports of an earlier stage stay in the slot they name."""
+        from pyspark.sql import functions as F
+
+        slot = F.get(self.table, bin_of(self.key, self.bins))
+        if REPORT in rows.columns:
+            slot = F.when(F.col(REPORT).isNotNull(), F.col(SLOT) % self.count).otherwise(slot)
+        return rows.withColumn(SLOT, slot).repartitionById(self.count, F.col(SLOT)).drop(SLOT)

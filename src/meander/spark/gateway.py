@@ -1,0 +1,134 @@
+"""The one module that reaches into Spark's JVM beyond PySpark's public API.
+
+Everything here was tried on PySpark 4.3; another version may differ in any of it, and then it is this file that changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+ArrowTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+
+class Executor(NamedTuple):
+    """One executor as Spark's status store lists it."""
+
+    id: str
+    host: str
+    cores: int
+    active: bool
+
+
+class Gateway:
+    """The JVM side of one SparkSession."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.context = spark.sparkContext
+        self.jsc = self.context._jsc.sc()  # type: ignore[attr-defined]
+        jvm = self.context._jvm
+        assert jvm is not None
+        self.jvm: Any = jvm
+        self.seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        self.to_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap
+        self.any = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
+        encoders = jvm.org.apache.spark.sql.Encoders
+        agnostic = jvm.org.apache.spark.sql.catalyst.encoders.AgnosticEncoders
+        chunks = agnostic.ArrayEncoder(getattr(getattr(agnostic, "BinaryEncoder$"), "MODULE$"), False)
+        self.hand_over_encoder = encoders.tuple(chunks, encoders.BINARY())
+        self.control_encoder = encoders.BINARY()
+
+    @property
+    def local(self) -> bool:
+        """Whether driver and executor are one process."""
+        return bool(self.jsc.isLocal())
+
+    def executors(self) -> list[Executor]:
+        """The executors that are there now; in local mode the driver itself."""
+        listed = self.jsc.statusStore().executorList(True)
+        found = []
+        for at in range(listed.size()):
+            each = listed.apply(at)
+            if (each.id() == "driver") == self.local:
+                host = each.hostPort().rsplit(":", 1)[0]
+                found.append(Executor(each.id(), host, int(each.totalCores()), bool(each.isActive())))
+        return [each for each in found if each.active]
+
+    def array(self, values: Sequence[int]) -> Column:
+        """One literal that holds all of these whole numbers; `F.get` looks one up."""
+        from pyspark.sql.classic.column import Column
+
+        gateway = self.context._gateway
+        assert gateway is not None
+        filled = gateway.new_array(gateway.jvm.int, len(values))
+        for at, value in enumerate(values):
+            filled[at] = value
+        return Column(self.jvm.org.apache.spark.sql.functions.lit(filled))
+
+    def pinned(self, messages: Sequence[bytes], places: Sequence[str]) -> Any:
+        """An RDD with one message per partition, each partition preferring its place."""
+        preferred = self.to_map({at: self.seq([place]) for at, place in enumerate(places)})
+        rdd = self.jvm.org.apache.spark.rdd.ParallelCollectionRDD
+        return rdd(self.jsc, self.seq(list(messages)), len(messages), preferred, self.any)
+
+    def with_control(self, rows: DataFrame, control: Any) -> DataFrame:
+        """Rows that are already in their partitions, as lists of Arrow chunks, each beside its control message."""
+        chunks = rows._jdf.toArrowBatchRdd().glom()
+        return self.frame(rows.sparkSession, chunks.zip(control, self.any), self.hand_over_encoder)
+
+    def frame(self, session: SparkSession, rdd: Any, encoder: Any = None) -> DataFrame:
+        """A DataFrame over an RDD of the JVM; without an encoder, of control messages alone."""
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        made = session._jsparkSession.createDataset(rdd, encoder or self.control_encoder)
+        return DataFrame(made.toDF(), session)
+
+    def task(self, function: ArrowTask, schema: StructType) -> Callable[[DataFrame, bool], DataFrame]:
+        """`mapInArrow` whose function is serialised once, not once a batch; the flag asks for a barrier."""
+        from pyspark.sql.classic.dataframe import DataFrame
+        from pyspark.sql.udf import UserDefinedFunction
+        from pyspark.util import PythonEvalType
+
+        made = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+
+        def run(frame: DataFrame, barrier: bool) -> DataFrame:
+            column = made(*[frame[name] for name in frame.columns])
+            return DataFrame(frame._jdf.mapInArrow(column._jc, barrier, None), frame.sparkSession)
+
+        return run
+
+    def executor_of_tasks(self, stage: int) -> dict[int, str]:
+        """Which executor ran each finished task of a stage, by the task's partition."""
+        listed = self.jsc.statusStore().taskList(stage, 0, 1 << 20)
+        return {listed.apply(at).partitionId(): listed.apply(at).executorId() for at in range(listed.size())}
+
+    def set_locality_wait(self, wait: str) -> None:
+        """How long Spark keeps a task for its place; acts on the next job."""
+        self.jsc.conf().set("spark.locality.wait", wait)
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the running jobs with this tag."""
+        self.jsc.cancelJobsWithTag(tag)
+
+    def create_exclusively(self, path: str, data: bytes) -> None:
+        """Create a file on any file system Hadoop knows, whole or not at all, and never over another one."""
+        from meander.errors import Exists
+
+        hadoop = self.jvm.org.apache.hadoop.fs.Path(path)
+        manager = self.jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+        files = manager.create(hadoop.getParent(), self.jsc.hadoopConfiguration())
+        try:
+            files.mkdirs(hadoop.getParent())
+            stream = files.createAtomic(hadoop, False)
+            stream.write(data)
+            stream.close()
+        except Exception as problem:
+            if files.exists(hadoop):
+                raise Exists(f"{path} is there already") from problem
+            raise

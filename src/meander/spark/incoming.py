@@ -1,0 +1,105 @@
+"""Rows as a task takes them over: Arrow chunks put together, bad rows and earlier stages' reports set aside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from meander.operators.operator import Stage
+
+REPORT = "__report"
+BAD = "__bad"
+
+DEAD = pa.schema([("reason", pa.string()), ("row", pa.string())])
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """The rows of one worker: good ones, dead letters with their reasons, and reports that travel along."""
+
+    rows: pa.Table
+    key_columns: list[pa.ChunkedArray]
+    dead: pa.Table | None
+    reports: list[str]
+
+
+def taken_apart(chunks: Iterable[pa.Scalar], takes: pa.Schema, stage: Stage) -> Incoming:
+    """Read the chunks that Spark handed over."""
+    batches = [pa.ipc.read_record_batch(chunk.as_buffer(), takes) for chunk in chunks]
+    rows = pa.Table.from_batches(batches, takes)
+    reports: list[str] = []
+    if REPORT in takes.names:
+        told = rows[REPORT]
+        reports = told.drop_null().to_pylist()
+        rows = rows.filter(pc.is_null(told)).drop_columns([REPORT])
+    reasons = _reasons(rows, stage)
+    if BAD in takes.names:
+        rows_without = rows.drop_columns([BAD])
+    else:
+        rows_without = rows
+    dead = None
+    if reasons is not None:
+        is_dead = pc.is_valid(reasons)
+        dead = _letters(rows_without.filter(is_dead), reasons.filter(is_dead))
+        rows_without = rows_without.filter(pc.invert(is_dead))
+    rows = rows_without
+    return Incoming(rows, [rows[name] for name in stage.key.names], dead, reports)
+
+
+def _reasons(rows: pa.Table, stage: Stage) -> pa.Array | None:
+    """Why each row is bad, null where it is good; None when all are good."""
+    reasons: pa.Array | None = None
+
+    def note(bad: pa.Array, reason: str) -> None:
+        nonlocal reasons
+        before = pa.nulls(len(rows), pa.string()) if reasons is None else reasons
+        reasons = pc.if_else(pc.and_(bad, pc.is_null(before)), reason, before)
+
+    if BAD in rows.column_names and rows[BAD].null_count < len(rows):
+        reasons = rows[BAD].combine_chunks()
+    for name in stage.key.names:
+        if rows[name].null_count:
+            note(pc.is_null(rows[name]).combine_chunks(), f"the key column {name} is null")
+    for field in rows.schema:
+        if pa.types.is_string(field.type) and field.name != BAD:
+            broken = _undecodable(rows[field.name])
+            if broken is not None:
+                note(broken, f"column {field.name} is not valid UTF-8")
+    return reasons
+
+
+def _undecodable(column: pa.ChunkedArray) -> pa.Array | None:
+    """Which strings are no UTF-8; None when all are."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        pass
+    else:
+        return None
+
+    def is_broken(data: bytes | None) -> bool:
+        try:
+            (data or b"").decode()
+        except UnicodeDecodeError:
+            return True
+        return False
+
+    return pa.array([is_broken(data) for data in column.cast(pa.binary()).to_pylist()], pa.bool_())
+
+
+def _letters(rows: pa.Table, reasons: pa.Array) -> pa.Table:
+    """Dead letters: the reason, and the row as JSON."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type):
+            # Broken text is shown with its bad bytes replaced: a letter must be readable.
+            texts = [None if data is None else data.decode(errors="replace")
+                     for data in rows.column(at).cast(pa.binary()).to_pylist()]  # fmt: skip
+            rows = rows.set_column(at, field, pa.array(texts, pa.string()))
+    shown = [json.dumps(row, default=str) for row in rows.to_pylist()]
+    return pa.table([reasons, pa.array(shown, pa.string())], schema=DEAD)
+
+

@@ -1,0 +1,73 @@
+"""What a task gives back: rows for the next stage, or output for the sink, and always the reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from meander.operators.operator import Stage
+from meander.spark.incoming import REPORT
+from meander.spark.messages import Control
+
+SLOT = "__slot"
+FINAL = pa.schema([("report", pa.string()), ("output", pa.binary())])
+
+
+def passed_on(stage: Stage) -> pa.Schema:
+    """The rows that a stage hands to the next one, with a slot and a report for rows that are reports."""
+    fields = [field.with_nullable(True) for field in stage.output]
+    return pa.schema([pa.field(SLOT, pa.int32()), pa.field(REPORT, pa.string()), *fields])
+
+
+class Outgoing:
+    """The rows of one worker on their way out; those of the last stage stay in a file unless they are few."""
+
+    def __init__(self, stage: Stage, control: Control, last: bool) -> None:
+        self.stage, self.control, self.last = stage, control, last
+        self.path: str | None = None
+        self.inline: pa.Buffer | None = None
+        self.rows: pa.Table | None = None
+
+    def add(self, rows: pa.Table | None, root: Path) -> None:
+        """Take the operator's output over."""
+        if rows is None or not rows.num_rows:
+            return
+        if not self.last:
+            self.rows = rows
+            return
+        if rows.nbytes <= self.control.inline:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, rows.schema) as writer:
+                writer.write_table(rows)
+            self.inline = sink.getvalue()
+            return
+        version = self.control.at.version
+        for old in root.glob("out-*.arrow"):
+            if int(old.name.split("-")[1]) < version:
+                old.unlink(missing_ok=True)
+        path = root / f"out-{version}-{self.control.at.text}.arrow"
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+            writer.write_table(rows)
+        self.path = str(path)
+
+    def clear(self) -> None:
+        """Forget the rows: the attempt has failed."""
+        self.path = self.inline = self.rows = None
+
+    def batches(self, reports: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Everything that leaves the task; the last report is this worker's own."""
+        if self.last:
+            outputs = [None] * (len(reports) - 1) + [None if self.inline is None else self.inline.to_pybytes()]
+            yield pa.record_batch([pa.array(reports, pa.string()), pa.array(outputs, pa.binary())], schema=FINAL)
+            return
+        schema = passed_on(self.stage)
+        if self.rows is not None:
+            count = self.rows.num_rows
+            marks = [pa.nulls(count, pa.int32()), pa.nulls(count, pa.string())]
+            yield from pa.table([*marks, *self.rows.columns], schema=schema).to_batches()
+        told = len(reports)
+        nulls = [pa.nulls(told, field.type) for field in self.stage.output]
+        slots = pa.array([self.control.slot] * told, pa.int32())
+        yield pa.record_batch([slots, pa.array(reports, pa.string()), *nulls], schema=schema)

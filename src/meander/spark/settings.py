@@ -1,0 +1,59 @@
+"""How a query runs: the options of `start`, checked when they are given."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from meander.errors import InvalidOption
+from meander.values import positive, whole
+
+MOST_BINS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of one query.
+
+    Args:
+        checkpoint: folder or URI.
+        workers: how many workers own the bins.
+        bins: into how many slices the keys are cut, for good: a power of two.
+        snapshot_every: every bin is written whole at least once in so many versions.
+        retain: how many old versions can still be read.
+        fsync: survive a loss of power, not only of processes.
+        idle_after_s: with no rows for so long, due timers fire and windows close without waiting for rows.
+        idle_time: what event time does meanwhile: "hold", or "wall": it goes on as the clock does.
+        attempts: how often one batch is tried when executors are lost.
+        hand_over_bytes: a worker's batch above this goes over in several parts.
+    """
+
+    checkpoint: str
+    workers: int
+    bins: int = 256
+    name: str | None = None
+    snapshot_every: int = 32
+    retain: int = 10
+    fsync: bool = False
+    idle_after_s: float = 1.0
+    idle_time: str = "hold"
+    attempts: int = 5
+    hand_over_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        whole("workers", self.workers, 1, 1 << 15)
+        bins = whole("bins", self.bins, 1, MOST_BINS)
+        if bins & (bins - 1):
+            below = 1 << (bins.bit_length() - 1)
+            raise InvalidOption(f"bins must be a power of two, not {bins}; nearest: {below}, {2 * below}")
+        if self.workers > bins:
+            raise InvalidOption(f"{self.workers} workers cannot share {bins} bins; take at least as many bins as workers")
+        whole("snapshot_every", self.snapshot_every, 1, 1 << 20)
+        whole("retain", self.retain, 1, 1 << 30)
+        whole("attempts", self.attempts, 1, 100)
+        whole("hand_over_bytes", self.hand_over_bytes, 1 << 16, 1 << 31)
+        positive("idle_after_s", self.idle_after_s)
+        if self.idle_time not in ("hold", "wall"):
+            raise InvalidOption(f"idle_time is 'hold' or 'wall', not {self.idle_time!r}")
+        if self.name is not None and not re.fullmatch(r"[a-z0-9_-]{1,64}", self.name):
+            raise InvalidOption(f"the name {self.name!r} may have only a-z, 0-9, _ and -, and at most 64 of them")

@@ -1,0 +1,203 @@
+"""Space in one memory-mapped file, in extents that can be given back.
+
+The file is sparse and longer than what is used, so that it is mapped anew only when it has grown fourfold. Space is
+reserved on the disk before anybody writes to it: a full disk is an error here, not a SIGBUS in a kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.errors import NoSpace
+from meander.state.extents_kernel import fit
+
+Words = NDArray[np.int64]
+Octets = NDArray[np.uint8]
+
+GRANULE = 8
+"""Extents are whole multiples of so many words: one line of the cache."""
+
+FIRST_LENGTH = 1 << 21
+PAGE = mmap.PAGESIZE // 8
+
+GENERATION, TAIL, LENGTH = 0, 1, 2
+"""Words of the header that others map too: changes so far, the word behind the last extent, the words of the file."""
+
+
+def mapped(path: Path, words: int) -> Words:
+    """A file as an array of words that all processes share."""
+    with path.open("r+b") as file:
+        area = mmap.mmap(file.fileno(), words * 8)
+    return np.frombuffer(area, dtype=np.int64)
+
+
+def sized(path: Path, words: int) -> None:
+    """Make a file of zeros at least so many words long, without taking space for them."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if os.fstat(descriptor).st_size < words * 8:
+            os.ftruncate(descriptor, words * 8)
+    except OSError as error:
+        raise _no_space(path, words * 8, error) from error
+    finally:
+        os.close(descriptor)
+
+
+def reserve(path: Path, ranges: list[tuple[int, int]]) -> None:
+    """Take space on the disk for ranges of (first word, words) of a file."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        for start, words in ranges:
+            os.posix_fallocate(descriptor, start * 8, words * 8)
+    except OSError as error:
+        raise _no_space(path, sum(words for _, words in ranges) * 8, error) from error
+    finally:
+        os.close(descriptor)
+
+
+def merged(starts: Words, sizes: Words) -> list[tuple[int, int]]:
+    """Extents as ranges of (start, size) in order, neighbours joined."""
+    if not starts.size:
+        return []
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], starts[order] + sizes[order]
+    first = np.append(True, starts[1:] != ends[:-1])
+    last = np.append(first[1:], True)
+    return list(zip(starts[first].tolist(), (ends[last] - starts[first]).tolist(), strict=True))
+
+
+def _no_space(path: Path, bytes_: int, error: OSError) -> Exception:
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return error
+    return NoSpace(
+        f"{path} needs {bytes_} more bytes and gets none ({error.strerror}); "
+        "free space there, or give the executors another local directory"
+    )
+
+
+class Extents:
+    """The extents of one file. Who owns which is written elsewhere; what nobody owns is free.
+
+    `header` is shared with other processes. `owned()` says which (starts, sizes) are in use; it is asked again
+    whenever another process has changed something.
+    """
+
+    def __init__(self, path: Path, header: Words) -> None:
+        self.path, self.header = path, header
+        self.words: Words = np.empty(0, np.int64)
+        self.octets: Octets = np.empty(0, np.uint8)
+        self._known = -1
+        self._starts, self._sizes = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._given_back = 0
+        self._area: mmap.mmap | None = None
+
+    @property
+    def free_words(self) -> int:
+        """The words below the last extent that nobody owns."""
+        return int(self._sizes.sum())
+
+    def refresh(self, owned: tuple[Words, Words] | None) -> None:
+        """Map the file if it has grown, and learn what is free from what is owned."""
+        length = int(self.header[LENGTH])
+        if self.words.size != length:
+            self._map(length)
+        if owned is not None:
+            starts, sizes = owned
+            order = np.argsort(starts)
+            starts, ends = starts[order], starts[order] + sizes[order]
+            self._starts = np.concatenate([np.zeros(1, np.int64), ends])
+            self._sizes = np.append(starts, self.header[TAIL]) - self._starts
+            keep = self._sizes > 0
+            self._starts, self._sizes = self._starts[keep], self._sizes[keep]
+            self._known, self._given_back = int(self.header[GENERATION]), 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no other process has changed the extents since this one looked."""
+        return self._known == int(self.header[GENERATION])
+
+    def take(self, sizes: Words) -> Words:
+        """Return the starts of new extents, whose space is reserved; nothing has changed where that fails."""
+        starts, sizes_left, begins = np.empty(sizes.size, np.int64), self._sizes.copy(), self._starts.copy()
+        tail = int(self.header[TAIL])
+        behind = int(fit(begins, sizes_left, sizes, tail, starts))
+        length = max(int(self.header[LENGTH]), FIRST_LENGTH)
+        while length < behind:
+            length *= 4
+        sized(self.path, length)
+        reused = starts < tail
+        ranges = merged(starts[reused], sizes[reused])
+        if behind > tail:
+            ranges.append((tail, behind - tail))
+        reserve(self.path, ranges)
+        self.header[LENGTH] = length
+        self.header[TAIL] = behind
+        keep = sizes_left > 0
+        self._starts, self._sizes = begins[keep], sizes_left[keep]
+        self._changed()
+        if self.words.size != length:
+            self._map(length)
+        return starts
+
+    def free(self, starts: Words, sizes: Words, all_of_it: bool = False) -> None:
+        """Give extents back; to the disk too where much has come together, or `all_of_it`."""
+        every = np.concatenate([self._starts, starts[sizes > 0]])
+        extent = np.concatenate([self._sizes, sizes[sizes > 0]])
+        pairs = np.array(merged(every, extent), dtype=np.int64).reshape(-1, 2)
+        self._starts, self._sizes = pairs[:, 0].copy(), pairs[:, 1].copy()
+        tail = int(self.header[TAIL])
+        if self._starts.size and self._starts[-1] + self._sizes[-1] == tail:
+            self._discard(int(self._starts[-1]), tail)
+            self.header[TAIL] = self._starts[-1]
+            self._starts, self._sizes = self._starts[:-1].copy(), self._sizes[:-1].copy()
+        self._changed()
+        free = self.free_words
+        self._given_back = min(self._given_back, free)
+        if all_of_it or (free - self._given_back) * 8 > int(self.header[TAIL]):
+            for start, size in zip(self._starts.tolist(), self._sizes.tolist(), strict=True):
+                self._discard(start, start + size)
+            self._given_back = free
+
+    def clear(self) -> None:
+        """Give everything back."""
+        self.header[TAIL] = 0
+        self._starts, self._sizes, self._given_back = np.empty(0, np.int64), np.empty(0, np.int64), 0
+        self._changed()
+        if self._area is not None:
+            self._discard(0, self.words.size)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.words, self.octets, self._area = np.empty(0, np.int64), np.empty(0, np.uint8), None
+        self._known = -1
+
+    def _map(self, length: int) -> None:
+        if not length:
+            return self.close()
+        with self.path.open("r+b") as file:
+            self._area = mmap.mmap(file.fileno(), length * 8)
+        self.words = np.frombuffer(self._area, dtype=np.int64)
+        self.octets = np.frombuffer(self._area, dtype=np.uint8)
+        return None
+
+    def _changed(self) -> None:
+        self.header[GENERATION] += 1
+        self._known = int(self.header[GENERATION])
+
+    def _discard(self, start: int, stop: int) -> None:
+        # Whole pages only: the rest of a page belongs to a neighbour.
+        first, last = -(-start // PAGE), stop // PAGE
+        if self._area is None or first >= last:
+            return
+        try:
+            self._area.madvise(mmap.MADV_REMOVE, first * PAGE * 8, (last - first) * PAGE * 8)
+        except OSError as error:
+            # Some file systems have no holes: the space is used again, but not given back.
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise

@@ -1,0 +1,175 @@
+"""All state that one worker holds of one stage: its tables, in one directory, at one version.
+
+A change is marked before it begins and unmarked when it is done. Whoever opens a holding and finds the mark knows that
+a process was killed in between, and empties it: the checkpoint has everything. The files outlive their processes, not
+the machine: those of another boot are emptied too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from meander.errors import InvalidOption
+from meander.route.hashing import bits_of, checksum
+from meander.state.base import Base
+from meander.state.extents import mapped, reserve, sized
+from meander.state.spec import BIN, TableSpec
+from meander.state.table import Table
+
+Words = NDArray[np.int64]
+
+HEADER = 8
+FORMAT, FINGERPRINT, BOOT, TORN, VERSION = range(5)
+MADE_BY = 0x4D45414E44455202
+NOTHING = -1
+"""The version of a holding that holds nothing."""
+
+
+class Holding:
+    """The tables of one worker and stage. Open one with `Holding.open`; one process at a time may have it open."""
+
+    def __init__(self, directory: Path, specs: Sequence[TableSpec], bins: int) -> None:
+        self.directory, self.specs, self.bins = directory, tuple(specs), bins
+        path, words = directory / "holding", HEADER + bins
+        if not path.exists() or path.stat().st_size != words * 8:
+            path.unlink(missing_ok=True)
+            sized(path, words)
+            reserve(path, [(0, words)])
+        everything = mapped(path, words)
+        self._header, self._held = everything[:HEADER], everything[HEADER:]
+        self.bases = {spec.name: Base.open(directory, spec, bins) for spec in self.specs}
+        mine = (MADE_BY, self._fingerprint(), _boot())
+        if tuple(self._header[[FORMAT, FINGERPRINT, BOOT]].tolist()) != mine or self._header[TORN]:
+            self.reset()
+            self._header[[FORMAT, FINGERPRINT, BOOT]] = mine
+
+    @classmethod
+    def open(cls, directory: Path, specs: Sequence[TableSpec], bins: int) -> Holding:
+        """Open a worker's holding; an empty one where there is none, or it is torn, or of other tables."""
+        bits_of(bins)
+        names = [spec.name for spec in specs]
+        if len(set(names)) < len(names) or "holding" in names:
+            raise InvalidOption(f"tables {', '.join(names)} cannot stand side by side; give each a name of its own")
+        directory.mkdir(parents=True, exist_ok=True)
+        return cls(directory, specs, bins)
+
+    def close(self) -> None:
+        """Let go of the files. What was applied stays."""
+        for base in self.bases.values():
+            base.close()
+
+    @property
+    def version(self) -> int:
+        """The version of the state that is held; -1 where nothing is."""
+        return int(self._header[VERSION])
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Which bins are held."""
+        return self._held != 0
+
+    def advance(self, version: int, deltas: Mapping[str, pa.Table]) -> None:
+        """Apply the deltas of the next version; a table that is not named has not changed."""
+        if version != self.version + 1:
+            raise InvalidOption(f"{self.directory} holds version {self.version} and cannot go to {version} at once")
+        self._check_names(deltas)
+        with self._change():
+            for name, delta in deltas.items():
+                self.bases[name].apply(delta)
+            self._header[VERSION] = version
+
+    def install(self, bin_ids: Sequence[int] | Words, parts: Iterable[Mapping[str, pa.Table]], version: int) -> None:
+        """Hold these bins at `version`, made of parts in their order: a snapshot, then deltas.
+
+        What the bins had before is dropped, and rows of other bins are left out. Bins that are held already must be at
+        that version.
+        """
+        wanted = np.unique(np.asarray(bin_ids, dtype=np.int64))
+        if version != self.version and self.held.any():
+            raise InvalidOption(
+                f"{self.directory} holds version {self.version}; bins of version {version} cannot stand beside it"
+            )
+        with self._change():
+            for base in self.bases.values():
+                base.install(wanted)
+            for part in parts:
+                self._check_names(part)
+                for name, table in part.items():
+                    self.bases[name].apply(_only(table, wanted, self.bins))
+            self._held[wanted] = 1
+            self._header[VERSION] = version
+
+    def release(self, bin_ids: Sequence[int] | Words) -> None:
+        """Hold these bins no longer, and give their space back."""
+        gone = np.unique(np.asarray(bin_ids, dtype=np.int64))
+        with self._change():
+            for base in self.bases.values():
+                base.release(gone)
+            self._held[gone] = 0
+
+    def reset(self) -> None:
+        """Hold nothing, at version -1, and give all space back."""
+        self._header[TORN] = 1
+        self._held[:] = 0
+        for base in self.bases.values():
+            base.clear()
+        self._header[VERSION] = NOTHING
+        self._header[TORN] = 0
+
+    def begin(self) -> dict[str, Table]:
+        """The tables as one batch sees them; what it does to them ends in their deltas."""
+        return {spec.name: Table(self.bases[spec.name], spec, self.bins) for spec in self.specs}
+
+    def extract(self, bin_ids: Sequence[int] | Words) -> dict[str, pa.Table]:
+        """All rows of these bins, by table."""
+        return {name: base.extract(bin_ids) for name, base in self.bases.items()}
+
+    def rows(self) -> Words:
+        """The number of rows in each bin."""
+        return self._sum([base.rows_of(np.arange(self.bins)) for base in self.bases.values()])
+
+    def bytes(self) -> Words:
+        """The bytes that each bin takes."""
+        return self._sum([base.bytes_of(np.arange(self.bins)) for base in self.bases.values()])
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        self._header[TORN] = 1
+        try:
+            yield
+        except BaseException:
+            # Some tables may have changed and others not.
+            self.reset()
+            raise
+        self._header[TORN] = 0
+
+    def _sum(self, parts: list[Words]) -> Words:
+        return np.sum(parts, axis=0, dtype=np.int64) if parts else np.zeros(self.bins, np.int64)
+
+    def _check_names(self, tables: Mapping[str, pa.Table]) -> None:
+        for name in tables:
+            if name not in self.bases:
+                raise InvalidOption(f"there is no table {name!r} in {self.directory}; it has {', '.join(self.bases)}")
+
+    def _fingerprint(self) -> int:
+        return checksum(repr([(spec.name, str(spec.schema), spec.order) for spec in self.specs]).encode()) >> 1
+
+
+def _boot() -> int:
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return checksum(path.read_bytes()) >> 1 if path.exists() else 0
+
+
+def _only(table: pa.Table, wanted: Words, bins: int) -> pa.Table:
+    """The rows of these bins."""
+    mine = np.zeros(bins, np.bool_)
+    mine[wanted] = True
+    rows = pc.is_in(table.column(BIN), pa.array(np.flatnonzero(mine), pa.int32()))
+    return table if pc.all(rows, min_count=0).as_py() else table.filter(rows)

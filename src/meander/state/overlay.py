@@ -1,0 +1,143 @@
+"""The rows that one batch touches: their keys, and a column of plain values for each column of the table.
+
+Everything grows by doubling and nothing is ever taken out: an overlay lives for one batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from meander.route.keys import Keys
+from meander.state.columns import (
+    NO_OCTETS,
+    Octets,
+    conformed,
+    fixed_column,
+    flags_of,
+    record_column,
+    texts_of,
+    typed_of,
+    unpacked,
+    valid_of,
+)
+from meander.state.overlay_kernel import enter, factorise
+from meander.state.records import probe
+from meander.state.records_kernel import by_hash, pack, words_for
+from meander.state.spec import TableSpec, dtype_of
+
+Words = NDArray[np.int64]
+Kind = TypeVar("Kind", bound=np.generic)
+
+LEAST = 64
+SCATTERED = 4096
+"""From so many keys on they are looked up in order of their hash, for the sake of the cache."""
+ORDER_BITS = 12
+
+
+def grown(array: NDArray[Kind], used: int, wanted: int) -> NDArray[Kind]:
+    """The array, or a longer one with the same first `used` values and zeros behind, so that `wanted` fit."""
+    if wanted <= array.size:
+        return array
+    longer = np.zeros(max(LEAST, wanted, 2 * used), array.dtype)
+    longer[:used] = array[:used]
+    return longer
+
+
+class KeyRows:
+    """The distinct keys of a batch, numbered as they came."""
+
+    def __init__(self, spec: TableSpec, bins: int) -> None:
+        self.spec, self.count, self.size = spec, bins, 0
+        self.bins, self.hashes = np.empty(0, np.int32), np.empty(0, np.uint64)
+        self.words, self.heap = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._slots, self._used = np.empty(0, np.int64), 0
+
+    def touch(self, keys: Keys) -> Words:
+        """The row of each key; new keys get new rows."""
+        rows = np.empty(len(keys), np.int64)
+        if not len(keys):
+            return rows
+        sought = probe(keys, keys.bins(self.count))
+        order = np.empty(len(keys) if len(keys) >= SCATTERED else 0, np.int64)
+        if order.size:
+            by_hash(keys.spread, ORDER_BITS, order)
+        most = self.size + len(keys)
+        self.bins, self.hashes = grown(self.bins, self.size, most), grown(self.hashes, self.size, most)
+        self.words = grown(self.words, self.size, most)
+        self.heap = grown(self.heap, self._used, self._used + sought.heap.size)
+        if self._slots.size < most + most // 2:
+            self._slots = np.zeros(max(LEAST, 2 * most), np.int64)
+            enter(self.hashes[: self.size], self._slots)
+        self.size, self._used = factorise(
+            order, self.spec.key.wide, sought.bins, sought.hashes, sought.words, sought.heap, self._slots, self.bins,
+            self.hashes, self.words, self.heap, self._used, self.size, rows,
+        )  # fmt: skip
+        return rows
+
+    def keys(self, rows: Words) -> Keys:
+        """The keys of these rows, to be decoded: all their hashes are those of the index."""
+        words, hashes = self.words[rows], self.hashes[rows]
+        if not self.spec.key.wide:
+            return Keys(self.spec.key, words, None, None, hashes, hashes)
+        offsets, data = unpacked(words, self.heap)
+        return Keys(self.spec.key, None, offsets, data, hashes, hashes)
+
+
+class FixedColumn:
+    """A value column of fixed width."""
+
+    def __init__(self, name: str, type_: pa.DataType) -> None:
+        self.name, self.type = name, type_
+        dtype = dtype_of(type_)
+        assert dtype is not None
+        self.values: NDArray[Any] = np.empty(0, dtype)
+        self.valid = np.empty(0, np.bool_)
+
+    def grow(self, used: int, wanted: int) -> None:
+        """Have so many rows; new ones are null."""
+        self.values, self.valid = grown(self.values, used, wanted), grown(self.valid, used, wanted)
+
+    def get(self, rows: Words, valid: NDArray[np.bool_]) -> pa.Array:
+        """The values of these rows, null where they or `valid` say so."""
+        return fixed_column(self.values[rows], valid & self.valid[rows], self.type)
+
+    def set(self, rows: Words, values: pa.Array) -> None:
+        """Replace the values of these rows."""
+        column = conformed(values, self.type, self.name)
+        self.values[rows], self.valid[rows] = typed_of(column), flags_of(column)
+
+
+class RecordColumn:
+    """A value column of texts, binaries or decimals: references into a heap that only grows."""
+
+    def __init__(self, name: str, type_: pa.DataType) -> None:
+        self.name, self.type = name, type_
+        self.references, self.valid = np.empty(0, np.int64), np.empty(0, np.bool_)
+        self.heap, self._used = np.empty(0, np.int64), 0
+
+    def grow(self, used: int, wanted: int) -> None:
+        """Have so many rows; new ones are null."""
+        self.references, self.valid = grown(self.references, used, wanted), grown(self.valid, used, wanted)
+
+    def get(self, rows: Words, valid: NDArray[np.bool_]) -> pa.Array:
+        """The values of these rows, null where they or `valid` say so."""
+        shown = valid & self.valid[rows]
+        return record_column(*unpacked(self.references[rows] * shown, self.heap), shown, self.type)
+
+    def set(self, rows: Words, values: pa.Array) -> None:
+        """Replace the values of these rows."""
+        column = conformed(values, self.type, self.name)
+        self.references[rows] = self.put(*texts_of(column), valid_of(column))
+        self.valid[rows] = flags_of(column)
+
+    def put(self, offsets: Words, data: Octets, valid: Octets = NO_OCTETS) -> Words:
+        """Write records; returns the references to them."""
+        behind = self._used + words_for(offsets, valid)
+        self.heap = grown(self.heap, self._used, behind)
+        references = np.empty(offsets.size - 1, np.int64)
+        self._used = pack(offsets, data, valid, self.heap, self.heap.view(np.uint8), self._used, references)
+        return references

@@ -1,0 +1,206 @@
+"""What an operator sees of its state: this batch's own rows over the base, which stays as it is.
+
+rows = table.touch(keys)            # one row number for each key, equal keys have equal rows
+table.add("count", rows, 1)         # or any NumPy on table.column("count")
+table.mark(rows)                    # these go into the delta
+delta = table.delta()
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from meander.errors import InvalidOption
+from meander.route.hashing import bits_of
+from meander.route.keys import Keys
+from meander.state import records_kernel
+from meander.state.base import Base
+from meander.state.columns import fixed_column, flags_of, from_words, is_record, plain, to_words, typed_of
+from meander.state.overlay import FixedColumn, KeyRows, RecordColumn, grown
+from meander.state.records import Probe
+from meander.state.records_kernel import by_bin, is_ascending
+from meander.state.spec import TableSpec
+
+Words = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class Table:
+    """The rows of one table that this batch has touched, over the base; without a base, over nothing.
+
+    Rows are numbered 0, 1, .. as their keys are first touched. Arrays that `present`, `column` and `valid` return are
+    views: writing to them changes the rows, and they are stale after the next `touch` or `due`, which may move them.
+    """
+
+    def __init__(self, base: Base | None, spec: TableSpec, bins: int) -> None:
+        bits_of(bins)
+        self.spec, self.bins = spec, bins
+        self._base = base
+        self._keys = KeyRows(spec, bins)
+        self._handles = np.empty(0, np.int64)
+        self._present, self._marked = np.empty(0, np.bool_), np.empty(0, np.bool_)
+        self._columns = [
+            RecordColumn(name, type_) if is_record(type_) else FixedColumn(name, type_) for name, type_ in spec.values
+        ]
+
+    @property
+    def size(self) -> int:
+        """How many rows have been touched."""
+        return self._keys.size
+
+    @property
+    def present(self) -> Flags:
+        """Whether each row has a value now."""
+        return self._present[: self.size]
+
+    def touch(self, keys: Keys) -> Words:
+        """The row of each key. A key that is new here has its committed values, or is not present."""
+        if keys.type.types != self.spec.key.types or keys.type.leading != self.spec.key.leading:
+            raise InvalidOption(f"the keys given to table {self.spec.name!r} are of another type than its own")
+        before = self.size
+        rows = self._keys.touch(keys)
+        self._load(before)
+        return rows
+
+    def column(self, name: str) -> NDArray[Any]:
+        """The values of a column of fixed width, to read and to write; 0 where there is none."""
+        return self._fixed(name).values[: self.size]
+
+    def valid(self, name: str) -> Flags:
+        """Whether each value of a column is not null, to read and to write."""
+        return self._columns[self.spec.value_at(name)].valid[: self.size]
+
+    def get(self, name: str, rows: Words | None = None) -> pa.Array:
+        """The values of a column, of the key or of the values, at these rows; null where there is none."""
+        rows = self._rows(rows)
+        at = self.spec.key_at(name)
+        if at is not None:
+            return self.keys(rows)[at]
+        return self._columns[self.spec.value_at(name)].get(rows, self._present[rows])
+
+    def set(self, name: str, rows: Words, values: pa.Array) -> None:
+        """Replace the values of a column at these rows. It does not mark them."""
+        self._columns[self.spec.value_at(name)].set(rows, values)
+
+    def add(self, name: str, rows: Words, amounts: NDArray[Any] | float) -> None:
+        """Add each amount, or the same one, at its row; a row may come several times. It does not mark them."""
+        self._fold("add", name, rows, amounts)
+
+    def lowest(self, name: str, rows: Words, amounts: NDArray[Any]) -> None:
+        """Keep the lowest of the value and the amounts at each row; null is no value, NaN above all. Does not mark."""
+        self._fold("lowest", name, rows, amounts)
+
+    def highest(self, name: str, rows: Words, amounts: NDArray[Any]) -> None:
+        """Keep the highest of the value and the amounts at each row; null is no value, NaN above all. Does not mark."""
+        self._fold("highest", name, rows, amounts)
+
+    def mark(self, rows: Words | None = None) -> None:
+        """Say that these rows have changed and are present; all rows where none are given."""
+        where = slice(0, self.size) if rows is None else rows
+        self._marked[where] = True
+        self._present[where] = True
+
+    def discard(self, rows: Words) -> None:
+        """Delete these rows: they are marked and not present, and have no values any more."""
+        self._marked[rows] = True
+        self._present[rows] = False
+        for column in self._columns:
+            column.valid[rows] = False
+            if isinstance(column, FixedColumn):
+                column.values[rows] = 0
+
+    def keys(self, rows: Words | None = None) -> list[pa.Array]:
+        """The key columns of these rows."""
+        return self.spec.key.decode(self._keys.keys(self._rows(rows)))
+
+    def bins_of(self, rows: Words | None = None) -> NDArray[np.int32]:
+        """The bins of these rows."""
+        return self._keys.bins[self._rows(rows)]
+
+    def due(self, upto: int) -> Words:
+        """The rows that are present and whose order column is below `upto`, by that column, then by key.
+
+        Rows of the base are touched for it. Equal states give equal answers, whatever has happened before.
+        """
+        if self.spec.order is None:
+            raise InvalidOption(f"table {self.spec.name!r} has no order; name the column that rows fall due by")
+        if self._base is not None:
+            self.touch(self._base.keys(self._base.due(upto)))
+        rows = np.flatnonzero(self.present)
+        column = self.get(self.spec.order, rows)
+        words = to_words(typed_of(column))
+        early = (words < upto) & flags_of(column)
+        rows, words = rows[early], words[early]
+        if not self.spec.key.wide:
+            return rows[np.lexsort((self._keys.words[rows], words))]
+        columns = [pa.array(words), *self.keys(rows)]
+        names = [str(k) for k in range(len(columns))]
+        order = pc.sort_indices(pa.Table.from_arrays(columns, names), [(name, "ascending") for name in names])
+        return rows[order.to_numpy()]
+
+    def delta(self) -> pa.Table:
+        """The marked rows in their new state, by bin, for `Base.apply`; what never was and is not is left out."""
+        size = self.size
+        rows = np.flatnonzero(self._marked[:size] & (self._present[:size] | (self._handles[:size] >= 0)))
+        bins = self._keys.bins[rows]
+        if not is_ascending(bins):
+            order = np.empty(rows.size, np.int64)
+            by_bin(bins, self.bins, order)
+            rows, bins = rows[order], bins[order]
+        present = self._present[rows]
+        fixed = [fixed_column(bins, None, pa.int32()), fixed_column(~present, None, pa.bool_())]
+        columns = fixed + self.keys(rows) + [column.get(rows, present) for column in self._columns]
+        return pa.Table.from_arrays(columns, schema=self.spec.schema)
+
+    def _rows(self, rows: Words | None) -> Words:
+        return np.arange(self.size) if rows is None else rows
+
+    def _fixed(self, name: str) -> FixedColumn:
+        column = self._columns[self.spec.value_at(name)]
+        if isinstance(column, FixedColumn):
+            return column
+        raise InvalidOption(f"column {name!r} of table {self.spec.name!r} is {column.type}; read it with get")
+
+    def _load(self, before: int) -> None:
+        """Fill the rows from `before` on with what the base has."""
+        size = self.size
+        if size == before:
+            return
+        room = self._keys.words.size
+        self._handles = grown(self._handles, before, room)
+        self._present, self._marked = grown(self._present, before, room), grown(self._marked, before, room)
+        for column in self._columns:
+            column.grow(before, room)
+        new = slice(before, size)
+        if self._base is None:
+            self._handles[new] = -1
+            return
+        mine = self._keys
+        handles = self._base.seek(Probe(mine.bins[new], mine.hashes[new], mine.words[new], mine.heap))
+        self._handles[new] = handles
+        self._present[new] = handles >= 0
+        for at, column in enumerate(self._columns):
+            words, column.valid[new] = self._base.read(handles, at)
+            if isinstance(column, FixedColumn):
+                column.values[new] = from_words(words, column.values.dtype)
+            else:
+                column.references[new] = column.put(*self._base.texts(handles, words))
+
+    def _fold(self, how: str, name: str, rows: Words, amounts: NDArray[Any] | float) -> None:
+        column = self._fixed(name)
+        dtype = column.values.dtype
+        if dtype == np.bool_:
+            raise InvalidOption(f"column {name!r} of table {self.spec.name!r} is boolean and has no {how}")
+        wide = np.dtype(np.float64 if dtype.kind == "f" else np.int64)
+        given = plain(np.atleast_1d(np.asarray(amounts)), wide)
+        if given.size != rows.size and (given.size != 1 or how != "add"):
+            raise InvalidOption(f"{given.size} amounts are given for {rows.size} rows of column {name!r}")
+        target = column.values if dtype == wide else column.values.astype(wide)
+        getattr(records_kernel, how)(target, column.valid, plain(rows, np.dtype(np.int64)), given)
+        if dtype != wide:
+            column.values[:] = target.astype(dtype)

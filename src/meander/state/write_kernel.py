@@ -1,0 +1,232 @@
+"""Changing the base: the inner loops. The layout is described in `layout`.
+
+`needs` says beforehand how much room `write` will take, so that nothing has to be made while it runs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.kernel import kernel
+
+Words = NDArray[np.int64]
+Octets = NDArray[np.uint8]
+Hashes = NDArray[np.uint64]
+Directory = NDArray[np.int64]
+Matrix = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# Numba's cache sees a change in this file only, so what layout.py says stands here again; a test compares them.
+HELD, ROWS, HIGH, GAP, CAPACITY, START, WORDS, HEAP, HEAP_WORDS, USED, GARBAGE, LOWEST = range(12)
+BLOCK = 32
+NEVER = np.iinfo(np.int64).max
+LOW = 0xFFFFFFFF
+MARK = -(1 << 32)
+LOW_BITS = np.uint64(LOW)
+
+
+@kernel
+def _index_size(capacity: int) -> int:
+    return capacity + capacity // 3 + 1
+
+
+@kernel
+def _words(reference: int) -> int:
+    return ((reference & LOW) + 7) >> 3
+
+
+@kernel
+def needs(
+    directory: Directory, arena: Words, shape: Words, records: Words, runs: Words, handles: Words, deleted: Flags,
+    words: Words, values: Matrix, rows: Words, heap_words: Words,
+) -> None:  # fmt: skip
+    """Fill, for each run of rows of one bin, how many rows are new and how many words of heap they will take.
+
+    Rows runs[k]..runs[k + 1] - 1 of the delta are of one bin.
+    """
+    width, wide = shape[0], shape[3] != 0
+    for k in range(runs.size - 1):
+        rows[k] = 0
+        heap_words[k] = 0
+        for i in range(runs[k], runs[k + 1]):
+            if deleted[i]:
+                continue
+            at = -1
+            if handles[i] < 0:
+                rows[k] += 1
+                if wide:
+                    heap_words[k] += _words(words[i])
+            elif records.size:
+                b, row = handles[i] >> 32, handles[i] & LOW
+                capacity = directory[b, CAPACITY]
+                at = directory[b, START] + _index_size(capacity) + row * width + 1
+            for r in range(records.size):
+                size = _words(values[records[r], i])
+                if at < 0 or size > _words(arena[at + records[r]]):
+                    heap_words[k] += size
+
+
+@kernel
+def write(
+    directory: Directory, arena: Words, octets: Octets, shape: Words, records: Words, runs: Words, bins: Words,
+    hashes: Hashes, words: Words, heap: Words, handles: Words, deleted: Flags, values: Matrix, present: Octets,
+    orders: Words,
+) -> None:  # fmt: skip
+    """Write rows, bin after bin: those that are known, those that are new, then take out those that are deleted.
+
+    `present` has the bytes of marks of each row. There is room for all of it.
+    """
+    width, marks, ordered, wide = shape[0], shape[1], shape[2] != 0, shape[3] != 0
+    for k in range(runs.size - 1):
+        b = bins[k]
+        capacity = directory[b, CAPACITY]
+        start = directory[b, START]
+        rows_at = start + _index_size(capacity)
+        order_at = rows_at + capacity * width
+        marks_at = order_at
+        if ordered:
+            marks_at += capacity + (capacity + BLOCK - 1) // BLOCK
+        some_deleted = False
+        for i in range(runs[k], runs[k + 1]):
+            if deleted[i]:
+                some_deleted = True
+                continue
+            is_new = handles[i] < 0
+            if is_new:
+                row = directory[b, GAP] - 1
+                if row >= 0:
+                    directory[b, GAP] = arena[rows_at + row * width]
+                else:
+                    row = directory[b, HIGH]
+                    directory[b, HIGH] += 1
+                    if ordered:
+                        arena[order_at + row] = NEVER
+                        if row % BLOCK == 0:
+                            arena[order_at + capacity + row // BLOCK] = NEVER
+                directory[b, ROWS] += 1
+                _enter(arena, start, capacity, np.int64(hashes[i] & LOW_BITS), row)
+                word = words[i]
+                if wide:
+                    word = _append(directory, arena, b, heap, word)
+                arena[rows_at + row * width] = word
+            else:
+                row = handles[i] & LOW
+            at = rows_at + row * width + 1
+            r = 0
+            for c in range(width - 1):
+                word = values[c, i]
+                if r < records.size and records[r] == c:
+                    r += 1
+                    word = _replace(directory, arena, b, 0 if is_new else arena[at + c], heap, word)
+                arena[at + c] = word
+            for m in range(marks):
+                octets[(marks_at << 3) + row * marks + m] = present[i * marks + m]
+            if ordered:
+                _reorder(directory, arena, b, order_at, capacity, row, orders[i])
+        if some_deleted:
+            for i in range(runs[k], runs[k + 1]):
+                if deleted[i] and handles[i] >= 0:
+                    row = handles[i] & LOW
+                    _leave(arena, start, capacity, np.int64(hashes[i] & LOW_BITS), row)
+                    at = rows_at + row * width
+                    if wide:
+                        directory[b, GARBAGE] += _words(arena[at])
+                    for r in range(records.size):
+                        directory[b, GARBAGE] += _words(arena[at + 1 + records[r]])
+                        arena[at + 1 + records[r]] = 0
+                    arena[at] = directory[b, GAP]
+                    directory[b, GAP] = row + 1
+                    directory[b, ROWS] -= 1
+                    octets[(marks_at << 3) + row * marks] = 0
+                    if ordered:
+                        _reorder(directory, arena, b, order_at, capacity, row, NEVER)
+            if directory[b, ROWS] == 0:
+                directory[b, HIGH], directory[b, GAP] = 0, 0
+                directory[b, USED], directory[b, GARBAGE] = 0, 0
+        if ordered:
+            lowest = NEVER
+            for block in range((directory[b, HIGH] + BLOCK - 1) // BLOCK):
+                lowest = min(lowest, arena[order_at + capacity + block])
+            directory[b, LOWEST] = lowest
+
+
+@kernel
+def _enter(arena: Words, start: int, capacity: int, mark: int, row: int) -> None:
+    size = _index_size(capacity)
+    slot = (mark * size) >> 32
+    while arena[start + slot] != 0:
+        slot += 1
+        if slot == size:
+            slot = 0
+    arena[start + slot] = (mark << 32) | (row + 1)
+
+
+@kernel
+def _leave(arena: Words, start: int, capacity: int, mark: int, row: int) -> None:
+    size = _index_size(capacity)
+    hole = (mark * size) >> 32
+    entry = (mark << 32) | (row + 1)
+    while arena[start + hole] != entry:
+        hole += 1
+        if hole == size:
+            hole = 0
+    # Move back what would not be found any more with a hole before it.
+    slot = hole
+    while True:
+        slot += 1
+        if slot == size:
+            slot = 0
+        entry = arena[start + slot]
+        if entry == 0:
+            break
+        home = (((entry >> 32) & LOW) * size) >> 32
+        behind = slot - home if slot >= home else slot - home + size
+        gap = slot - hole if slot >= hole else slot - hole + size
+        if behind >= gap:
+            arena[start + hole] = entry
+            hole = slot
+    arena[start + hole] = 0
+
+
+@kernel
+def _append(directory: Directory, arena: Words, b: int, heap: Words, reference: int) -> int:
+    size = _words(reference)
+    if size == 0:
+        return 0
+    used = directory[b, USED]
+    target, source = directory[b, HEAP] + used, reference >> 32
+    for k in range(size):
+        arena[target + k] = heap[source + k]
+    directory[b, USED] = used + size
+    return (used << 32) | (reference & LOW)
+
+
+@kernel
+def _replace(directory: Directory, arena: Words, b: int, old: int, heap: Words, reference: int) -> int:
+    before, size = _words(old), _words(reference)
+    if size > before:
+        directory[b, GARBAGE] += before
+        return _append(directory, arena, b, heap, reference)
+    directory[b, GARBAGE] += before - size
+    if size == 0:
+        return 0
+    target, source = directory[b, HEAP] + (old >> 32), reference >> 32
+    for k in range(size):
+        arena[target + k] = heap[source + k]
+    return (old & MARK) | (reference & LOW)
+
+
+@kernel
+def _reorder(directory: Directory, arena: Words, b: int, order_at: int, capacity: int, row: int, order: int) -> None:
+    before = arena[order_at + row]
+    arena[order_at + row] = order
+    at = order_at + capacity + row // BLOCK
+    if order <= arena[at]:
+        arena[at] = order
+    elif before == arena[at]:
+        first = row // BLOCK * BLOCK
+        lowest = order
+        for other in range(first, min(first + BLOCK, directory[b, HIGH])):
+            lowest = min(lowest, arena[order_at + other])
+        arena[at] = lowest
