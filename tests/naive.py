@@ -28,7 +28,8 @@ class NaiveTable:
         return len(self.known)
 
     def touch(self, keys):
-        assert keys.type.types == self.spec.key.types and keys.type.leading == self.spec.key.leading
+        assert keys.type.types == self.spec.key.types
+        assert keys.type.leading == self.spec.key.leading
         tuples = list(zip(*(column.to_pylist() for column in keys.type.decode(keys)), strict=True))
         bins = keys.bins(self.bins)
         first = self.size
@@ -77,6 +78,17 @@ class NaiveTable:
             plain = values.cast(pa.int64()) if pa.types.is_timestamp(kind) else values
             plain = plain.cast(pa.int32()) if pa.types.is_date(kind) else plain
             self.data[name][rows] = [0 if v is None else v for v in plain.to_pylist()]
+
+    def lowest(self, name, rows, amounts):
+        self._keep(name, rows, amounts, lambda new, old: new < old or old != old)
+
+    def highest(self, name, rows, amounts):
+        self._keep(name, rows, amounts, lambda new, old: new > old or new != new)
+
+    def _keep(self, name, rows, amounts, is_better):
+        for row, amount in zip(rows, amounts, strict=True):
+            if not self.validity[name][row] or is_better(amount, self.data[name][row]):
+                self.data[name][row], self.validity[name][row] = amount, True
 
     def mark(self, rows=None):
         self.marked[rows if rows is not None else slice(None)] = True

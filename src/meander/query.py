@@ -17,8 +17,12 @@ import pyarrow as pa
 from meander.errors import InvalidOption
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
+from meander.operators.custom import Custom
 from meander.operators.dedup import Dedup
-from meander.operators.operator import Stage
+from meander.operators.fold import Fold
+from meander.operators.operator import Operator, Stage
+from meander.operators.top_k import TopK
+from meander.operators.window import Duration, window
 from meander.spark.gateway import Gateway
 from meander.spark.incoming import BAD, REPORT
 from meander.spark.outgoing import SLOT
@@ -29,7 +33,7 @@ from meander.spark.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["KeyedStream", "Query", "Stream", "stream"]
+__all__ = ["ConnectedStreams", "KeyedStream", "Query", "Stream", "WindowedStream", "stream"]
 
 ALL = "__all"
 """The key column of a stream that has no key: one for all rows."""
@@ -113,7 +117,10 @@ class Stream:
 
 @dataclass(frozen=True)
 class KeyedStream:
-    """Rows cut into bins by their key, waiting for an operator."""
+    """Rows cut into bins by their key, waiting for an operator.
+
+    Every operator emits, with each batch, the keys that changed, with their new values.
+    """
 
     stream: Stream
     key: tuple[str, ...]
@@ -121,23 +128,71 @@ class KeyedStream:
 
     def count(self, name: str = "count") -> Stream:
         """How many rows each key has had so far."""
-        return self._add(lambda schema: Count(schema, self.key, name), columns=[])
+        return self._add(lambda schema: Count(schema, self.key, name), columns=())
 
-    def aggregate(self, **named: Any) -> Stream:
-        """Several aggregates at once: `aggregate(total=("sum", "price"), top=("max", "price"), n="count")`."""
-        return self._add(lambda schema: Aggregate(schema, self.key, **named))
+    def aggregate(self, by: str | None = None, **named: Any) -> Stream:
+        """Several aggregates at once: `aggregate(total=("sum", "price"), top=("max", "price"), n="count")`.
 
-    def dedup(self, **options: Any) -> Stream:
-        """The first row of every key, once."""
-        return self._add(lambda schema: Dedup(schema, self.key, **options))
+        The functions are sum, min, max, mean, count, first and last. `by` names the column of event time by which the
+        first and the last are told.
+        """
+        return self._add(lambda schema: Aggregate(schema, self.key, named, by), columns=_columns_of(named, by))
+
+    def dedup(self, time: str | None = None, within: Duration | None = None) -> Stream:
+        """The first row of every key, once; with `within`, a key is forgotten after so much event time."""
+        return self._add(lambda schema: Dedup(schema, self.key, time, within))
+
+    def top_k(self, k: int, by: str, **options: Any) -> Stream:
+        """The k best rows of every key by a column, with their rank, whenever they change.
+
+        Options: largest (True), identity (columns that tell which rows are updates of one another), time, rank.
+        """
+        return self._add(lambda schema: TopK(schema, self.key, k, by, **options))
+
+    def window(
+        self,
+        time: str,
+        size: Duration | None = None,
+        *,
+        slide: Duration | None = None,
+        gap: Duration | None = None,
+        lateness: Duration = "0s",
+        emit: str | None = None,
+    ) -> WindowedStream:
+        """The rows of each key in windows of event time, for `.count()` or `.aggregate(...)`.
+
+        Args:
+            time: the column of event time.
+            size: how long a window is; with `slide`, how far apart they begin.
+            gap: sessions: a window ends when its key has had no row for so long.
+            lateness: how far rows may come behind the newest one; later ones go to the side output `late`.
+            emit: "update", the windows that changed, or "final", each window once when it has closed. By default
+                sessions are final and the others update.
+        """
+        options = {"time": time, "size": size, "slide": slide, "gap": gap, "lateness": lateness, "emit": emit}
+        return WindowedStream(self, options)
+
+    def fold(self, function: Callable[..., Any], state: str, output: str, time: str | None = None) -> Stream:
+        """What a function of rows and state returns, called once a batch; see `meander.operators.fold.Fold`."""
+        return self._add(lambda schema: Fold(schema, self.key, function, state, output, time))
+
+    def connect(self, other: KeyedStream) -> ConnectedStreams:
+        """This stream and another one with a key of the same types, for an operator with two inputs."""
+        if self.stream.steps or other.stream.steps:
+            raise InvalidOption("connect takes two sources; an operator's output cannot be connected yet")
+        return ConnectedStreams(self, other)
+
+    def process(self, operator: type[Operator]) -> Stream:
+        """Run an operator of your own: a class that derives from `me.Operator`."""
+        return self._add(lambda schema: Custom(schema, self.key, operator))
 
     def _add(self, build: Callable[[pa.Schema], Stage], columns: Sequence[str] | None = None) -> Stream:
         """Add an operator that reads the key and these columns; None: all of them."""
         schema = self._keyed_schema()
+        stage = build(schema)
         if columns is not None:
             wanted = {*self.key, *columns}
-            schema = pa.schema([each for each in schema if each.name in wanted])
-        stage = build(schema)
+            stage = build(pa.schema([each for each in schema if each.name in wanted]))
         made, first = dict(self.made), not self.stream.steps
 
         def shape(rows: DataFrame) -> DataFrame:
@@ -150,18 +205,33 @@ class KeyedStream:
         return self.stream._with(stage, shape)
 
     def _keyed_schema(self) -> pa.Schema:
-        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-        kept = [each for each in self.stream.schema if each.name not in self.made]
         if not self.made:
-            return pa.schema(kept)
-        from pyspark.sql.pandas.types import from_arrow_schema
-
+            return self.stream.schema
+        kept = [each for each in self.stream.schema if each.name not in self.made]
         source = self.stream.source
         if self.stream.steps:
             source = source.sparkSession.createDataFrame([], from_arrow_schema(self.stream.schema))
-        new = to_arrow_schema(source.select(*[made.alias(name) for name, made in self.made.items()]).schema, timezone="UTC")
-        return pa.schema([*kept, *new])
+        new = source.select(*[made.alias(name) for name, made in self.made.items()])
+        return pa.schema([*kept, *to_arrow_schema(new.schema, timezone="UTC")])
+
+
+@dataclass(frozen=True)
+class WindowedStream:
+    """The rows of each key in windows, waiting for what to compute of them."""
+
+    keyed: KeyedStream
+    options: Mapping[str, Any]
+
+    def count(self, name: str = "count") -> Stream:
+        """How many rows each window of each key has."""
+        return self.aggregate(**{name: "count"})
+
+    def aggregate(self, by: str | None = None, **named: Any) -> Stream:
+        """Several aggregates of each window at once, as for a stream without windows."""
+        # All columns are read, for a row that comes too late is kept whole.
+        return self.keyed._add(lambda schema: window(schema, self.keyed.key, named=named, by=by, **self.options))
 
 
 def stream(source: DataFrame) -> Stream:
@@ -177,6 +247,12 @@ def stream(source: DataFrame) -> Stream:
     if taken:
         raise InvalidOption(f"the column name {sorted(taken)[0]!r} is reserved; rename the column")
     return Stream(source, to_arrow_schema(source.schema, timezone="UTC"))
+
+
+def _columns_of(named: Mapping[str, Any], by: str | None) -> list[str]:
+    """The columns that aggregates read."""
+    columns = [given[1] for given in named.values() if isinstance(given, tuple) and len(given) == 2]
+    return [column for column in [*columns, by] if isinstance(column, str)]
 
 
 def _name_of(column: Column) -> str:

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import Engine, listed
 
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
@@ -15,6 +14,7 @@ from meander.operators.dedup import Dedup
 from meander.operators.fold import Fold
 from meander.operators.top_k import TopK
 from meander.operators.window import window
+from naive import Engine, listed
 
 STAMP = pa.timestamp("us", tz="UTC")
 SECOND = 1_000_000
@@ -65,8 +65,8 @@ def test_count(all_batches, parts):
 
 AGGREGATES = {
     "rows": "count", "ns": ("count", "n"), "total": ("sum", "n"), "least": ("min", "n"), "most": ("max", "n"),
-    "sum_x": ("sum", "x"), "min_x": ("min", "x"), "max_x": ("max", "x"), "mean_x": ("mean", "x"), "mean_n": ("mean", "n"),
-    "low": ("min", "word"), "high": ("max", "word"), "since": ("min", "ts"),
+    "sum_x": ("sum", "x"), "min_x": ("min", "x"), "max_x": ("max", "x"), "mean_x": ("mean", "x"),
+    "mean_n": ("mean", "n"), "low": ("min", "word"), "high": ("max", "word"), "since": ("min", "ts"),
     "first_n": ("first", "n"), "first_word": ("first", "word"), "last_word": ("last", "word"), "last_x": ("last", "x"),
 }  # fmt: skip
 
@@ -88,10 +88,12 @@ def float_sum(values):
 
 def edge(rows, at, last):
     """The values of the first or last row by time, then by these columns; a value wins over none."""
+
     def order(row):
         values = [row[k] for k in at]
         return [row[1], *((v is not None, larger(v) if v is not None else 0) if last
                           else (v is None, larger(v) if v is not None else 0) for v in values)]  # fmt: skip
+
     chosen = (max if last else min)(rows, key=order)
     return [chosen[k] for k in at]
 
@@ -141,7 +143,9 @@ def test_dedup(all_batches, parts):
     known = set()
     for batch, out in zip(all_batches, run(Dedup(INPUT, ["user"], time="ts"), all_batches, parts), strict=True):
         firsts = {}
-        for row in sorted(batch, key=lambda r: [r[1], *((v is None, larger(v) if v is not None else 0) for v in r[2:])]):
+        for row in sorted(
+            batch, key=lambda r: [r[1], *((v is None, larger(v) if v is not None else 0) for v in r[2:])]
+        ):
             if row[0] not in known:
                 firsts.setdefault(row[0], row)
         known |= set(firsts)
@@ -173,7 +177,11 @@ def merit(row, largest):
     by = larger(row[3]) if row[3] is not None else None
     if by is not None and largest:
         by = tuple(-v for v in by)
-    return [(row[3] is None, by or ()), row[1], *((v is None, larger(v) if v is not None else 0) for v in (row[2], row[4]))]
+    return [
+        (row[3] is None, by or ()),
+        row[1],
+        *((v is None, larger(v) if v is not None else 0) for v in (row[2], row[4])),
+    ]
 
 
 @settings(deadline=None, max_examples=100)
@@ -279,7 +287,13 @@ def sessions_of(rows, gap):
 @settings(deadline=None, max_examples=150)
 @given(batches, parts, st.integers(1, 9), st.integers(0, 20), st.sampled_from(["update", "final"]))
 def test_sessions(all_batches, parts, gap, lateness, emit):
-    named = {"rows": "count", "total": ("sum", "n"), "mean": ("mean", "n"), "low": ("min", "word"), "x": ("last", "word")}
+    named = {
+        "rows": "count",
+        "total": ("sum", "n"),
+        "mean": ("mean", "n"),
+        "low": ("min", "word"),
+        "x": ("last", "word"),
+    }
     stage = window(INPUT, ["user"], time="ts", gap=gap, lateness=lateness, named=named, by="ts", emit=emit)
     gap *= SECOND
     living = defaultdict(list)

@@ -223,6 +223,23 @@ def test_versions_that_are_not_kept_are_refused(place):
     assert Log.open(place).last == commit(59)
 
 
+def test_a_log_that_begins_with_a_claim_still_tells_of_the_version_before_it(place):
+    driver(place, 5)
+    for _ in range(40):
+        log = driver(place)
+    log.append(commit(5))
+    assert sweep(place, log, keep=1)
+    again = Log.open(place)
+    assert again.oldest() > 20
+    assert again.first_version() == 4
+    for version in (4, 5):
+        assert again.at(version).commit == commit(version)
+        assert Log.open(place).commits(version) == [commit(each) for each in range(version, 6)]
+    again._recent.clear()
+    assert again.commits(4) == [commit(4), commit(5)]
+    assert sweep(place, again, keep=10) == []
+
+
 def test_temporary_files_in_the_folder_are_no_entries(place, tmp_path):
     driver(place, 2)
     (tmp_path / "manifests" / "000000000009.json.ab12.tmp").write_bytes(b"half")

@@ -44,10 +44,17 @@ class Attempt(NamedTuple):
         return f"{folder}/v{self.version:012d}-s{self.stage}-w{self.worker}-{self.epoch}.{self.attempt}.{_SUFFIX[what]}"
 
 
-def version_of(path: str) -> int | None:
-    """The version a file is meant for, from its path; None for paths that are none of ours."""
+def attempt_of(path: str) -> Attempt | None:
+    """Who wrote a file, from its path; None for paths that are none of ours.
+
+    >>> attempt_of("side/v000000000007-s0-w3-12.1.late.arrow")
+    Attempt(version=7, stage=0, worker=3, epoch=12, attempt=1)
+    """
     match = _PATH.fullmatch(path)
-    return int(match[2]) if match else None
+    if match is None:
+        return None
+    version, stage, worker, epoch, attempt = map(int, match.groups()[1:])
+    return Attempt(version, stage, WorkerId(worker), epoch, attempt)
 
 
 def store(location: Location, path: str, file: statefile.StateFile, worker: WorkerId, inline_bytes: int = 0) -> FileRef:
@@ -93,4 +100,12 @@ def read_side(location: Location, ref: FileRef) -> pa.Table:
     data = pa.py_buffer(ref.inline) if ref.path is None else location.read(ref.path)
     if data.size != ref.bytes or checksum(data) != ref.checksum:
         raise Damaged(f"{ref.name} is torn or has been changed: its checksum does not match; restore it from a copy")
-    return ipc.open_file(data).read_all()
+    return read_rows(data, ref.name)
+
+
+def read_rows(data: pa.Buffer, name: str) -> pa.Table:
+    """Return the rows of an Arrow file; Damaged, naming it, where it is none."""
+    try:
+        return ipc.open_file(data).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise Damaged(f"{name} is no Arrow file ({error}); restore it from a copy") from None

@@ -14,8 +14,12 @@ from meander.checkpoint import bitmap
 from meander.checkpoint.entries import Commit, FileRef, Json, SnapshotRef, StageCommit
 from meander.types import BinId
 
-Part = tuple[FileRef, list[BinId]]
-"""A file, and the bins to read from it."""
+
+class Part(NamedTuple):
+    """A file, and the bins to read from it."""
+
+    file: FileRef
+    bins: list[BinId]
 
 
 class _Files(NamedTuple):
@@ -52,7 +56,7 @@ class _Files(NamedTuple):
         found = []
         hits = self.bits & wanted
         for row in np.flatnonzero(hits.any(axis=1)).tolist():
-            found.append((self.refs[row], [BinId(j) for j in bitmap.members(hits[row].tobytes()).tolist()]))
+            found.append(Part(self.refs[row], [BinId(j) for j in bitmap.members(hits[row].tobytes()).tolist()]))
         return found
 
     def to_json(self) -> list[Json]:

@@ -72,6 +72,7 @@ class Log:
         self.driver: Driver | None = None
         self._fence: str | None = None
         self._last: Commit | None
+        self._writer: Driver | None
         self._forget()
 
     @classmethod
@@ -95,6 +96,11 @@ class Log:
     def index(self) -> Index:
         """Where the state is after the last commit."""
         return self._index
+
+    @property
+    def writer(self) -> Driver | None:
+        """The driver that has claimed last, be it this one or another."""
+        return self._writer
 
     @property
     def next_sequence(self) -> int:
@@ -172,6 +178,8 @@ class Log:
             parent = mark
             if entry.commit is not None:
                 found.append(entry.commit)
+            elif entry.last is not None and not found:
+                found.append(entry.last)
             if entry.version == newest:
                 break
         return found
@@ -192,7 +200,7 @@ class Log:
         for each in reversed(passed):
             if each.commit is not None and each.commit.version > index.version:
                 index = index.after(each.commit)
-        commit = passed[0].commit
+        commit = passed[0].commit or passed[0].last
         assert commit is not None, f"entry {sequence} is a claim"
         return Past(commit, index, start)
 
@@ -217,7 +225,7 @@ class Log:
         at = bisect_left(numbers, version, key=lambda sequence: read_entry(self.location, sequence)[0].version)
         if version <= self._index.version and at < len(numbers):
             entry, _ = read_entry(self.location, numbers[at])
-            if entry.commit is not None and entry.version == version:
+            if entry.version == version and (entry.commit or entry.last):
                 return numbers[at]
         raise CheckpointError(f"version {version} is not kept; the last one is version {self._index.version}")
 
@@ -244,12 +252,13 @@ class Log:
 
     def _forget(self) -> None:
         self._next, self._parent, self._full_at = 0, _NO_PARENT, 0
-        self._last = None
+        self._last = self._writer = None
         self._index = Index.empty()
         self._recent: dict[int, Commit] = {}
 
     def _append(self, entry: Entry, mark: str, index: Index) -> None:
         self._next, self._parent, self._index = entry.sequence + 1, mark, index
+        self._writer = entry.driver
         if entry.index is not None:
             self._full_at = entry.sequence
         if entry.commit is not None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 from meander.checkpoint.entries import Commit
-from meander.checkpoint.files import version_of
+from meander.checkpoint.files import attempt_of
 from meander.checkpoint.index import Index
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import FOLDER, Log
@@ -50,9 +50,10 @@ def garbage(
             if int(match[1]) < start:
                 manifests.append(path)
             continue
-        version = version_of(path)
-        if version is None or version > last:
+        attempt = attempt_of(path)
+        if attempt is None or attempt.version > last:
             continue
+        version = attempt.version
         if path.startswith("side/") and version <= index.version and (side_from is None or version >= side_from):
             continue
         files.append(path)

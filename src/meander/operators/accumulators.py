@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -86,7 +86,7 @@ class SumOfWhole(Accumulator):
         """Add whole numbers."""
         values, of, some = _present(parts[0], groups)
         before = table.column(self.name)[groups.rows]
-        total, beyond = whole_sums(before, of, values)
+        total, beyond = whole_sums(before, of, values.to_numpy())
         if beyond.any():
             raise MeanderError(self._overflow(table, groups.rows[np.flatnonzero(beyond)[:1]]))
         table.column(self.name)[groups.rows] = total
@@ -117,7 +117,7 @@ class SumOfFloats(Accumulator):
         """Add floats."""
         values, of, some = _present(parts[0], groups)
         total, rest = table.column(self.name)[groups.rows], table.column(self.rest)[groups.rows]
-        for sums in (float_sums(of, values, len(groups)), _leftovers(parts, groups)):
+        for sums in (float_sums(of, values.to_numpy(), len(groups)), _leftovers(parts, groups)):
             for each in sums:
                 total, rest = add_floats(total, rest, each)
         table.column(self.name)[groups.rows] = total
@@ -165,21 +165,25 @@ class Extreme(Accumulator):
 
     def combine(self, table: Table, groups: Groups, parts: Parts) -> None:
         """Keep the better of old and new."""
-        if is_octets(parts[0].type):
-            self._combine_texts(table, groups, parts[0])
+        kind = parts[0].type
+        if is_octets(kind) or pa.types.is_boolean(kind):
+            self._combine_unordered(table, groups, parts[0])
             return
-        every = joined(table.get(self.name, groups.rows), parts[0])
-        of = np.concatenate([np.arange(len(groups)), groups.of])
-        chosen = first_of_groups(of, len(groups), [(every, self.largest)])
-        better = np.flatnonzero(chosen >= len(groups))
-        table.set(self.name, groups.rows[better], every.take(pa.array(chosen[better])))
+        present, of, _ = _present(parts[0], groups)
+        # Adding zero makes -0.0 and 0.0, which are equal, one.
+        values = present.to_numpy() + 0.0 if pa.types.is_floating(kind) else words(present)
+        (table.highest if self.largest else table.lowest)(self.name, groups.rows[of], values)
 
-    def _combine_texts(self, table: Table, groups: Groups, texts: pa.Array) -> None:
+    def _combine_unordered(self, table: Table, groups: Groups, values: pa.Array) -> None:
         function = "max" if self.largest else "min"
-        found = pa.table({"of": groups.of, "text": texts}).group_by("of").aggregate([("text", function)])
+        found = pa.table({"of": groups.of, "value": values}).group_by("of").aggregate([("value", function)])
         at = groups.rows[found["of"].to_numpy()]
-        choose = pc.max_element_wise if self.largest else pc.min_element_wise
-        table.set(self.name, at, choose(table.get(self.name, at), whole_column(found[f"text_{function}"])))
+        old, new = table.get(self.name, at), whole_column(found[f"value_{function}"])
+        if pa.types.is_boolean(values.type):
+            better = (pc.or_kleene if self.largest else pc.and_kleene)(old, new)
+            table.set(self.name, at, pc.coalesce(better, old, new))
+        else:
+            table.set(self.name, at, (pc.max_element_wise if self.largest else pc.min_element_wise)(old, new))
 
 
 class Edge(Accumulator):
@@ -215,13 +219,13 @@ class Edge(Accumulator):
             table.set(name, groups.rows[better], part.take(pa.array(chosen[better])))
 
 
-def _present(part: pa.Array, groups: Groups) -> tuple[NDArray[Any], Words, Flags]:
+def _present(part: pa.Array, groups: Groups) -> tuple[pa.Array, Words, Flags]:
     """The values that are not null, their groups, and which groups have any."""
     of = groups.of
     if part.null_count:
         valid = part.is_valid().to_numpy(zero_copy_only=False)
         part, of = part.drop_null(), of[valid]
-    return part.to_numpy(zero_copy_only=False), of, np.bincount(of, minlength=len(groups)) > 0
+    return part, of, np.bincount(of, minlength=len(groups)) > 0
 
 
 def _leftovers(parts: Parts, groups: Groups) -> tuple[NDArray[np.float64], ...]:

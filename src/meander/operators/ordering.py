@@ -6,7 +6,7 @@ whichever way the order runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,10 +101,26 @@ def first_of_groups(of: Words, groups: int, columns: Iterable[tuple[pa.Array, bo
     return chosen
 
 
-def sorted_rows(columns: Sequence[tuple[pa.Array, bool]]) -> Words:
-    """The rows in the order of these columns, the first one first; each column with whether it descends."""
-    keys = [key for column, descending in columns for key in refinements(column, descending)]
-    return np.lexsort(keys[::-1])
+def sorted_rows(columns: Iterable[tuple[pa.Array, bool]]) -> Words:
+    """The rows in the order of these columns, the first one first; each column with whether it descends.
+
+    A column is looked at only for the rows that earlier columns leave equal.
+    """
+    order, equal = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_)
+    for position, (column, descending) in enumerate(columns):
+        if position == 0:
+            order, equal = np.arange(len(column)), np.arange(len(column)) > 0
+        tied = np.flatnonzero(equal | np.append(equal[1:], False)) if position else np.arange(len(column))
+        if not tied.size:
+            break
+        rows, run = order[tied], np.cumsum(~equal)[tied]
+        keys = list(refinements(column.take(pa.array(rows)) if position else column, descending))
+        within = np.lexsort([*keys[::-1], run])
+        order[tied] = rows[within]
+        for key in keys:
+            ordered = key[within]
+            equal[tied[1:]] &= ordered[1:] == ordered[:-1]
+    return order
 
 
 def ascending(rows: pa.Table, names: Iterable[str]) -> Iterator[tuple[pa.Array, bool]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.operators.sums_kernel import cut_up, largest
+
 Words = NDArray[np.int64]
 Doubles = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 EXACT = 2**53
 """Doubles hold every whole number up to here."""
-
-LEVELS = 3
 
 
 def whole_sums(start: Words, of: Words, values: Words) -> tuple[Words, Flags]:
@@ -44,17 +44,17 @@ def float_sums(of: Words, values: Doubles, groups: int) -> tuple[Doubles, Double
         with np.errstate(invalid="ignore"):
             np.add.at(total, of[~finite], values[~finite])
         return total, np.where(strange, 0.0, rest)
-    top = np.zeros(groups)
-    np.maximum.at(top, of, np.abs(values))
-    bits = 51 - np.frexp(np.bincount(of, minlength=groups).astype(np.float64))[1]
+    count, top = np.zeros(groups, dtype=np.int64), np.zeros(groups)
+    largest(of, values, count, top)
+    bits = 51 - np.frexp(count.astype(np.float64))[1].astype(np.int64)
     unit = np.frexp(top)[1] - bits
-    total, rest, left = np.zeros(groups), np.zeros(groups), values
-    for _ in range(LEVELS):
-        pieces = np.trunc(np.ldexp(left, -unit[of]))
-        left = left - np.ldexp(pieces, unit[of])
+    pieces = np.zeros(3 * groups)
+    cut_up(of, values, count, unit, bits, pieces)
+    total, rest = np.zeros(groups), np.zeros(groups)
+    for level in range(3):
         with np.errstate(over="ignore"):
-            total, rest = add_floats(total, rest, np.ldexp(np.bincount(of, weights=pieces, minlength=groups), unit))
-        unit = unit - bits
+            scaled = np.ldexp(pieces[level::3], unit - level * bits)
+        total, rest = add_floats(total, rest, np.where(count > 1, scaled, pieces[level::3]))
     return total, rest
 
 

@@ -188,7 +188,7 @@ class TopK(Stage):
         new = self._best(stay, updates)
         # Whoever is not among these is behind the old last place; beyond it, the answer may be among them.
         hidden = np.flatnonzero(before > self.k)
-        short = hidden[~self._reaches(old, new, hidden)] if hidden.size else hidden
+        short = np.delete(hidden, self._reaching(old, new, hidden)) if hidden.size else hidden
         if not short.size:
             return new
         rest = new.take(np.flatnonzero(~np.isin(new.group, short)))
@@ -248,8 +248,8 @@ class TopK(Stage):
         heads.valid(KNOWN)[keyed] = True
         heads.mark(keyed[np.unique(group[new])])
 
-    def _reaches(self, old: Ranked, new: Ranked, wanted: Words) -> Words:
-        """Whether the last of k new rows is not behind the last of k old rows, for each of these groups."""
+    def _reaching(self, old: Ranked, new: Ranked, wanted: Words) -> Words:
+        """Which of these groups have k new rows whose last is not behind the last of the k old ones."""
         full = np.bincount(new.group, minlength=int(wanted.max()) + 1)[wanted] == self.k
         last_old = np.searchsorted(old.group, wanted, side="right") - 1
         last_new = np.searchsorted(new.group, wanted, side="right") - 1
@@ -257,7 +257,7 @@ class TopK(Stage):
         order = self._order(np.arange(wanted.size * 2) % wanted.size, both)
         place = np.empty(order.size, dtype=np.int64)
         place[order] = np.arange(order.size)
-        return full & (place[: wanted.size] < place[wanted.size :])
+        return np.flatnonzero(full & (place[: wanted.size] < place[wanted.size :]))
 
     def _all(self, tables: Mapping[str, Table], keyed: Words, wanted: Words) -> Ranked:
         """All rows that are kept of these groups."""

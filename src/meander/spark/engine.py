@@ -8,9 +8,11 @@ or in `Seats`, which is what the driver believes the workers hold and may be wro
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from meander.checkpoint.entries import Commit, FileRef, SnapshotRef, StageCommit
 from meander.checkpoint.manifest import Log
+from meander.checkpoint.retention import sweep
 from meander.errors import MeanderError, QueryFailed
 from meander.planning import Problem, plan
 from meander.spark.gateway import Gateway
@@ -32,9 +35,11 @@ from meander.types import WorkerId
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+logger = logging.getLogger("meander")
 Bins = NDArray[np.bool_]
 RETRIED = ("place", "reload", "stale")
 WAIT_FOR_EXECUTORS_S = 60.0
+SWEEP_EVERY = 16
 
 
 class Stopped(MeanderError):
@@ -133,6 +138,8 @@ class Engine:
         commit = self._commit(told, version, batch, tick, offsets)
         self.log.append(commit)
         self._committed(told, commit)
+        if commit.version % SWEEP_EVERY == SWEEP_EVERY - 1:
+            sweep(self.log.location, self.log, self.settings.retain)
         ended = time.perf_counter()
         self._tell(told, commit, {"operate": operated - began, "sink": sunk - operated, "commit": ended - sunk})
 
@@ -151,6 +158,7 @@ class Engine:
                 if not is_loss(lost):
                     raise QueryFailed(in_short(lost)) from lost
                 problem = QueryFailed(f"a process was lost: {in_short(lost)}")
+                logger.warning("version %d, attempt %d: %s; trying again", version, self._attempt, problem)
                 self._forget_lost()
                 continue
             faults = [report for report in told.reports if report.fault]
@@ -165,6 +173,7 @@ class Engine:
                         f"{fault.message}\n{fault.trace}".rstrip()
                     )
                 problem = QueryFailed(f"worker {report.worker}: {fault.message}")
+                logger.warning("version %d, attempt %d: %s; trying again", version, self._attempt, problem)
                 self._held.pop((report.stage, WorkerId(report.worker)), None)
                 if fault.kind == "place":
                     self.places.known.clear()
@@ -266,7 +275,14 @@ class Engine:
                 self._homes[worker] = f"meander-{self.log.epoch}-{self.query_id}-{self._tenancies}"
                 for stage in range(len(self.owners)):
                     self._held.pop((stage, worker), None)
+        if seated != self._seats:
+            logger.info("workers sit on executors %s", {int(w): place.executor for w, place in seated.items()})
         self._seats = seated
+
+    def leave(self) -> None:
+        """Remove what the workers keep beside the executors; best effort, for the executors may be gone."""
+        with suppress(Exception):
+            self.places.clear(set(self._homes.values()))
 
     def _forget_lost(self) -> None:
         time.sleep(0.2)  # Spark hears of a lost executor a moment after its tasks have failed.

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -50,8 +52,30 @@ def is_running(place: str) -> bool:
         return False
 
 
+PREFIX = "meander-"
+OWNER = "owner"
+
+
+def home(name: str) -> Path:
+    """A worker's folder in the executor's local directory, made if need be and marked with its owner."""
+    folder = directory(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = folder / OWNER
+    if not mark.exists():
+        mark.write_text(here())
+    return folder
+
+
+def sweep() -> None:
+    """Remove what executors left behind that are gone; Spark does so itself only where it gave them a directory."""
+    for mark in directory(PREFIX).parent.glob(f"{PREFIX}*/{OWNER}"):
+        with suppress(OSError):
+            if not is_running(mark.read_text()):
+                shutil.rmtree(mark.parent, ignore_errors=True)
+
+
 def directory(name: str) -> Path:
-    """The folder of that name in the executor's local directory, which Spark removes with the executor."""
+    """The folder of that name in the executor's local directory."""
     for variable in ("SPARK_EXECUTOR_DIRS", "LOCAL_DIRS", "SPARK_LOCAL_DIRS"):
         listed = os.environ.get(variable, "").replace(",", os.pathsep).split(os.pathsep)
         if listed[0]:

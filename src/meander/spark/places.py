@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from meander.errors import InvalidOption
 from meander.spark import here
-from meander.spark.gateway import Executor, Gateway
+from meander.spark.gateway import ArrowTask, Executor, Gateway
 from meander.types import WorkerId
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,23 @@ def _tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     for _ in batches:
         pass
+    here.sweep()
     warm()
     context = TaskContext.get()
     assert context is not None
     told = {"process": here.here(), "stage": context.stageId(), "task": context.partitionId()}
     yield pa.record_batch([pa.array([json.dumps(told)])], names=["told"])
+
+
+def _clear(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Remove the folders that the messages name."""
+    import pyarrow as pa
+
+    for batch in batches:
+        for message in batch.column(0).to_pylist():
+            for name in json.loads(message):
+                shutil.rmtree(here.directory(name), ignore_errors=True)
+    yield pa.record_batch([pa.array(["done"])], names=["told"])
 
 
 class Places:
@@ -94,12 +108,24 @@ class Places:
             time.sleep(0.1)
         return self.now()
 
-    def _probe(self, new: Sequence[Executor]) -> None:
-        """Run one small task on each, and ask Spark where it ran."""
+    def clear(self, folders: Collection[str]) -> None:
+        """Remove these folders on every executor."""
+        if not self.known or not folders:
+            return
+        places = list(self.known.values())
+        message = json.dumps(sorted(folders)).encode()
+        pinned = self.gateway.pinned([message] * len(places), [place.location for place in places])
+        self._task(_clear)(self.gateway.frame(self.gateway.spark, pinned), False).collect()
+
+    def _task(self, function: ArrowTask) -> Callable[[DataFrame, bool], DataFrame]:
         from pyspark.sql.types import StringType, StructField, StructType
 
+        return self.gateway.task(function, StructType([StructField("told", StringType())]))
+
+    def _probe(self, new: Sequence[Executor]) -> None:
+        """Run one small task on each, and ask Spark where it ran."""
         locations = [f"executor_{each.host}_{each.id}" for each in new]
-        run = self.gateway.task(_tell, StructType([StructField("told", StringType())]))
+        run = self._task(_tell)
         frame = self.gateway.frame(self.gateway.spark, self.gateway.pinned([b"probe"] * len(new), locations))
         told = [json.loads(row.told) for row in run(frame, False).collect()]
         deadline = time.monotonic() + 5

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meander.checkpoint.location import Location
@@ -120,8 +117,8 @@ class Query:
 class Runner:
     """What Spark calls for every batch, and the clock that ticks when it does not."""
 
-    def __init__(self, engine: Engine, source: DataFrame, scratch: Path | None) -> None:
-        self.engine, self.source, self.scratch = engine, source, scratch
+    def __init__(self, engine: Engine, source: DataFrame) -> None:
+        self.engine, self.source = engine, source
         self.session = None
         self._ended = threading.Event()
         self._clock = threading.Thread(target=self._tick_when_idle, name="meander-clock", daemon=True)
@@ -169,8 +166,7 @@ class Runner:
         self._ended.set()
         if self._clock.is_alive() and self._clock is not threading.current_thread():
             self._clock.join()
-        if self.scratch is not None:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+        self.engine.leave()
 
     def _tick_when_idle(self) -> None:
         engine = self.engine
@@ -222,8 +218,7 @@ def start(source: DataFrame, steps: Sequence[Step], settings: Settings, sink: ob
     engine = Engine(gateway, pipeline, settings, log, taker.write)
     engine.rescale_to(settings.workers)
     engine.warm_up()
-    scratch = None
-    runner = Runner(engine, source, scratch)
+    runner = Runner(engine, source)
     writer = source.writeStream.foreachBatch(runner).option("checkpointLocation", f"{location.uri}/{SPARK}")
     if settings.name:
         writer = writer.queryName(settings.name)
@@ -244,7 +239,3 @@ def start(source: DataFrame, steps: Sequence[Step], settings: Settings, sink: ob
     runner.start_clock()
     return Query(engine, inner, runner)
 
-
-def scratch_folder() -> Path:
-    """A folder for state in local mode, where Spark gives none that it would remove."""
-    return Path(tempfile.mkdtemp(prefix="meander-"))

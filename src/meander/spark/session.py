@@ -29,6 +29,8 @@ LOCAL_DOES_NOT_NEED = {"spark.task.maxFailures", "spark.shuffle.reduceLocality.e
 
 CHOSEN = {
     "spark.locality.wait": "20s",
+    # A barrier stage starts when offers for all its slots come at once, which Spark makes only this often.
+    "spark.scheduler.revive.interval": "10ms",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",

@@ -37,7 +37,7 @@ class Settings:
     fsync: bool = False
     idle_after_s: float = 1.0
     idle_time: str = "hold"
-    attempts: int = 5
+    attempts: int = 10
     hand_over_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:

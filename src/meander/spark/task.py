@@ -85,7 +85,7 @@ class Work:
         spent: dict[str, float] = {}
         watch = Stopwatch(spent, started)
         watch.lap("take")
-        root = here.directory(control.directory) / f"s{control.stage}-w{control.worker}"
+        root = here.home(control.directory) / f"s{control.stage}-w{control.worker}"
         root.mkdir(parents=True, exist_ok=True)
         owned = unpacked(control.owned, control.bins)
         with sole(root, control.at):

@@ -7,7 +7,8 @@
 
 Reading order: `spec` (what a table is made of), `columns` (Arrow columns as words and records), `extents` (space in a
 file), `layout` (where a bin's parts lie), `base`, `overlay`, `table`, `holding`; then what is built on tables:
-`multimap`, `timers`, and `declare` with the `views` that users see. Files that end in _kernel hold compiled inner loops.
+`multimap`, `timers`, and `declare` with the `views` that users see. Files that end in _kernel hold compiled inner
+loops.
 
 Pure: NumPy, Arrow and files. Nothing here knows of checkpoints, operators or Spark.
 """

@@ -64,7 +64,7 @@ class Base:
 
     def __init__(self, path: Path, spec: TableSpec, bins: int) -> None:
         self.path, self.spec, self.bins = path, spec, bins
-        self.layout = Layout.of(spec)
+        self.layout = Layout.of(spec, bins)
         self.grown = 0
         self._shape = self.layout.shape
         self._records = np.array(self.layout.records, dtype=np.int64)
@@ -193,11 +193,11 @@ class Base:
     @property
     def held(self) -> NDArray[np.bool_]:
         """Which bins are held."""
-        return self._directory[:, HELD] != 0
+        return np.asarray(self._directory[:, HELD] != 0)
 
     def rows_of(self, bin_ids: Sequence[int] | Words) -> Words:
         """The number of rows in each of these bins."""
-        return self._directory[self._checked(bin_ids), ROWS]
+        return np.asarray(self._directory[self._checked(bin_ids), ROWS])
 
     def bytes_of(self, bin_ids: Sequence[int] | Words) -> Words:
         """The bytes that each of these bins takes in the arena."""

@@ -21,7 +21,8 @@ HELD, ROWS, HIGH, GAP, CAPACITY, START, WORDS, HEAP, HEAP_WORDS, USED, GARBAGE, 
 BLOCK = 32
 LOW = 0xFFFFFFFF
 MARK = -(1 << 32)
-LOW_BITS = np.uint64(LOW)
+HALF = np.uint64(32)
+GROUP = 64
 
 
 @kernel
@@ -32,36 +33,82 @@ def find(
     """Fill the handle of each key, or -1. `order` may be empty: the keys are taken as they come.
 
     A key is its word, or where keys are wide the reference to its record in `heap`.
+
+    Nearly all of the time goes into waiting for memory. So a group of keys at a time goes through each step, without a
+    branch between loads that could be guessed wrong: then the processor waits for many of them at once.
     """
-    width, wide = shape[0], shape[3] != 0
-    for n in range(handles.size):
-        i = order[n] if order.size else n
-        handles[i] = -1
-        b = np.int64(bins[i])
-        capacity = directory[b, CAPACITY]
-        if capacity == 0:
-            continue
-        start = directory[b, START]
-        size = capacity + capacity // 3 + 1
-        rows_at = start + size
-        mark = np.int64(hashes[i] & LOW_BITS)
-        slot = (mark * size) >> 32
-        mark <<= 32
-        while True:
-            entry = arena[start + slot]
-            if entry == 0:
-                break
-            if entry & MARK == mark:
-                row = (entry & LOW) - 1
-                word = arena[rows_at + row * width]
-                if (not wide and word == words[i]) or (
-                    wide and _is_same(arena, directory[b, HEAP], word, heap, words[i])
-                ):
-                    handles[i] = (b << 32) | row
-                    break
-            slot += 1
-            if slot == size:
-                slot = 0
+    width, wide, shift = shape[0], shape[3] != 0, np.uint64(shape[4])
+    if arena.size == 0:
+        handles[:] = -1
+        return
+    starts, sizes, slots = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
+    entries, rows, found = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
+    first_words = np.empty(GROUP, np.int64)
+    for begin in range(0, handles.size, GROUP):
+        count = min(GROUP, handles.size - begin)
+        for g in range(count):
+            i = order[begin + g] if order.size else begin + g
+            b = np.int64(bins[i])
+            capacity = directory[b, CAPACITY]
+            starts[g] = directory[b, START]
+            # A bin without room has one slot, which is read and not used.
+            sizes[g] = capacity + capacity // 3 + 1
+            slots[g] = (np.int64((hashes[i] << shift) >> HALF) * sizes[g]) >> 32
+            entries[g] = arena[starts[g] + slots[g]] if capacity else 0
+        for g in range(count):
+            i = order[begin + g] if order.size else begin + g
+            mark = np.int64((hashes[i] << shift) >> HALF) << 32
+            start, size, slot, entry = starts[g], sizes[g], slots[g], entries[g]
+            while entry != 0 and entry & MARK != mark:
+                slot += 1
+                if slot == size:
+                    slot = 0
+                entry = arena[start + slot]
+            slots[g] = slot
+            rows[g] = (entry & LOW) - 1
+            entries[g] = start + size + rows[g] * width if entry != 0 else 0
+        for g in range(count):
+            found[g] = arena[entries[g]]
+        if wide:
+            for g in range(count):
+                i = order[begin + g] if order.size else begin + g
+                first_words[g] = arena[directory[bins[i], HEAP] + (found[g] >> 32)] if rows[g] >= 0 else 0
+        for g in range(count):
+            i = order[begin + g] if order.size else begin + g
+            b, row, word = np.int64(bins[i]), rows[g], words[i]
+            if row < 0:
+                handles[i] = -1
+            elif (not wide and found[g] == word) or (
+                wide
+                and found[g] & LOW == word & LOW
+                and (word & LOW == 0 or first_words[g] == heap[word >> 32])
+                and _is_same(arena, directory[b, HEAP], found[g], heap, word)
+            ):
+                handles[i] = (b << 32) | row
+            else:
+                full = int(np.int64((hashes[i] << shift) >> HALF) << 32)
+                at = directory[b, HEAP]
+                row = _next(arena, starts[g], sizes[g], slots[g], width, wide, at, full, word, heap)
+                handles[i] = (b << 32) | row if row >= 0 else -1
+
+
+@kernel
+def _next(
+    arena: Words, start: int, size: int, slot: int, width: int, wide: bool, at: int, mark: int, word: int, heap: Words
+) -> int:
+    """The row of a key that is not in this slot although its mark is there; or -1."""
+    while True:
+        slot += 1
+        if slot == size:
+            slot = 0
+        entry = arena[start + slot]
+        if entry == 0:
+            return -1
+        if entry & MARK == mark:
+            row = (entry & LOW) - 1
+            other = arena[start + size + row * width]
+            if (not wide and other == word) or (wide and _is_same(arena, at, other, heap, word)):
+                return int(row)
 
 
 @kernel

@@ -73,7 +73,7 @@ class Holding:
     @property
     def held(self) -> NDArray[np.bool_]:
         """Which bins are held."""
-        return self._held != 0
+        return np.asarray(self._held != 0)
 
     def advance(self, version: int, deltas: Mapping[str, pa.Table]) -> None:
         """Apply the deltas of the next version; a table that is not named has not changed."""

@@ -2,7 +2,8 @@
 
 A bin has two extents. The first holds, one after the other, for `capacity` rows:
 
-    index     capacity * 4/3 + 1 entries: low 32 bits of the key's hash << 32 | row + 1, or 0; linear probing
+    index     capacity * 4/3 + 1 entries: 32 bits of the key's hash << 32 | row + 1, or 0; linear probing, in order of
+              the highest bits that do not choose the bin: keys that come by hash go through it from left to right
     rows      `width` words each: the key's word or reference, and one word or reference for each value
     order     one word each, and the lowest word of each 32 rows (only in tables that have an order)
     marks     `marks` bytes each: bit 0 says that the row is there, bit c + 1 that value c is not null
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.route.hashing import bits_of
 from meander.state.extents import GRANULE
 from meander.state.spec import TableSpec, is_record
 
@@ -45,19 +47,22 @@ class Layout:
     marks: int
     ordered: bool
     wide: bool
+    shift: int
     records: tuple[int, ...]
 
     @classmethod
-    def of(cls, spec: TableSpec) -> Layout:
-        """The layout of a table."""
+    def of(cls, spec: TableSpec, bins: int) -> Layout:
+        """The layout of a table in so many bins."""
         records = tuple(at for at, (_, type_) in enumerate(spec.values) if is_record(type_))
         values = len(spec.values)
-        return cls(1 + values, (values + 8) // 8, spec.order is not None, spec.key.wide, records)
+        # The hash of a key with trailing columns says nothing about its bin.
+        shift = bits_of(bins) if spec.key.leading is None else 0
+        return cls(1 + values, (values + 8) // 8, spec.order is not None, spec.key.wide, shift, records)
 
     @property
     def shape(self) -> Words:
-        """Width, bytes of marks, whether there is an order, whether keys are records: as kernels take it."""
-        return np.array([self.width, self.marks, self.ordered, self.wide], dtype=np.int64)
+        """Width, bytes of marks, whether there is an order, whether keys are records, the hash's bits to skip."""
+        return np.array([self.width, self.marks, self.ordered, self.wide, self.shift], dtype=np.int64)
 
     def extent_words(self, capacity: Words) -> Words:
         """The words of an extent for so many rows; none for no rows."""

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from meander.route.hashing import bits_of
 from meander.route.keys import Keys
 from meander.state.columns import (
     NO_OCTETS,
@@ -35,7 +36,6 @@ Kind = TypeVar("Kind", bound=np.generic)
 LEAST = 64
 SCATTERED = 4096
 """From so many keys on they are looked up in order of their hash, for the sake of the cache."""
-ORDER_BITS = 12
 
 
 def grown(array: NDArray[Kind], used: int, wanted: int) -> NDArray[Kind]:
@@ -61,10 +61,12 @@ class KeyRows:
         rows = np.empty(len(keys), np.int64)
         if not len(keys):
             return rows
-        sought = probe(keys, keys.bins(self.count))
-        order = np.empty(len(keys) if len(keys) >= SCATTERED else 0, np.int64)
-        if order.size:
-            by_hash(keys.spread, ORDER_BITS, order)
+        is_whole = self.spec.key.leading is None
+        sought = probe(keys, np.empty(0, np.int32) if is_whole else keys.bins(self.count))
+        order, hashes, words = np.empty(0, np.int64), sought.hashes, sought.words
+        if rows.size >= SCATTERED:
+            order, hashes, words = np.empty_like(rows), np.empty_like(hashes), np.empty_like(words)
+            by_hash(sought.hashes, sought.words, hashes, words, order)
         most = self.size + len(keys)
         self.bins, self.hashes = grown(self.bins, self.size, most), grown(self.hashes, self.size, most)
         self.words = grown(self.words, self.size, most)
@@ -73,8 +75,8 @@ class KeyRows:
             self._slots = np.zeros(max(LEAST, 2 * most), np.int64)
             enter(self.hashes[: self.size], self._slots)
         self.size, self._used = factorise(
-            order, self.spec.key.wide, sought.bins, sought.hashes, sought.words, sought.heap, self._slots, self.bins,
-            self.hashes, self.words, self.heap, self._used, self.size, rows,
+            order, self.spec.key.wide, sought.bins, 32 - bits_of(self.count), hashes, words, sought.heap, self._slots,
+            self.bins, self.hashes, self.words, self.heap, self._used, self.size, rows,
         )  # fmt: skip
         return rows
 

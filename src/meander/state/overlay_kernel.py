@@ -23,17 +23,18 @@ HALF = np.uint64(32)
 
 @kernel
 def factorise(
-    order: Words, wide: bool, bins: Bins, hashes: Hashes, words: Words, heap: Words, slots: Words, my_bins: Bins,
-    my_hashes: Hashes, my_words: Words, my_heap: Words, used: int, size: int, rows: Words,
+    order: Words, wide: bool, bins: Bins, shift: int, hashes: Hashes, words: Words, heap: Words, slots: Words,
+    my_bins: Bins, my_hashes: Hashes, my_words: Words, my_heap: Words, used: int, size: int, rows: Words,
 ) -> tuple[int, int]:  # fmt: skip
     """Fill the row of each key; a key that is new is written behind the rows and records that are there.
 
-    `order` may be empty: the keys are taken as they come. Returns the rows and the words of heap that are then in use.
+    Where `order` is not empty, key i stands for key order[i] of `bins` and `rows`. Where `bins` is empty, a key's bin
+    is the high half of its hash >> `shift`. Returns the rows and the words of heap that are then in use.
     """
-    for n in range(rows.size):
-        i = order[n] if order.size else n
+    for i in range(rows.size):
+        j = order[i] if order.size else i
         mark = np.int64(hashes[i] & LOW_BITS) << 32
-        slot = (np.int64(hashes[i] >> HALF) * slots.size) >> 32
+        slot = int((np.int64(hashes[i] >> HALF) * slots.size) >> 32)
         word = words[i]
         while True:
             entry = slots[slot]
@@ -47,15 +48,15 @@ def factorise(
                     word = (used << 32) | (word & LOW)
                     used += count
                 my_words[size] = word
-                my_bins[size] = bins[i]
+                my_bins[size] = bins[j] if bins.size else np.int32(np.int64(hashes[i] >> HALF) >> shift)
                 my_hashes[size] = hashes[i]
-                rows[i] = size
+                rows[j] = size
                 size += 1
                 break
             if entry & MARK == mark:
                 row = (entry & LOW) - 1
                 if (not wide and my_words[row] == word) or (wide and _is_same(my_heap, my_words[row], heap, word)):
-                    rows[i] = row
+                    rows[j] = row
                     break
             slot += 1
             if slot == slots.size:
@@ -78,7 +79,7 @@ def _is_same(heap: Words, mine: int, others: Words, other: int) -> bool:
 def enter(hashes: Hashes, slots: Words) -> None:
     """Enter rows 0, 1, .. into slots that are empty."""
     for row in range(hashes.size):
-        slot = (np.int64(hashes[row] >> HALF) * slots.size) >> 32
+        slot = int((np.int64(hashes[row] >> HALF) * slots.size) >> 32)
         while slots[slot] != 0:
             slot += 1
             if slot == slots.size:

@@ -16,6 +16,7 @@ Octets = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
 
 LENGTH = 0xFFFFFFFF
+LOW_DIGIT, HIGH_DIGIT, DIGIT = np.uint64(48), np.uint64(56), np.uint64(255)
 
 
 @kernel
@@ -60,18 +61,34 @@ def unpack(references: Words, octets: Octets, offsets: Words, data: Octets) -> N
 
 
 @kernel
-def by_hash(hashes: Hashes, bits: int, order: Words) -> None:
-    """Fill `order` with the rows by the high bits of their hash, ascending, and as they came where these are equal."""
-    shift = np.uint64(64 - bits)
-    at = np.zeros((1 << bits) + 1, dtype=np.int64)
-    for i in range(hashes.size):
-        at[np.int64(hashes[i] >> shift) + 1] += 1
-    for k in range(1 << bits):
-        at[k + 1] += at[k]
-    for i in range(hashes.size):
-        k = np.int64(hashes[i] >> shift)
-        order[at[k]] = i
-        at[k] += 1
+def by_hash(hashes: Hashes, words: Words, sorted_hashes: Hashes, sorted_words: Words, rows: Words) -> None:
+    """Fill keys by the high 16 bits of their hash, ascending, with the row that each came from.
+
+    Two passes of 8 bits each, from the low ones to the high ones, so that the cache holds all ends that grow.
+    """
+    count = hashes.size
+    low, high = np.zeros(257, np.int64), np.zeros(257, np.int64)
+    for i in range(count):
+        low[np.int64((hashes[i] >> LOW_DIGIT) & DIGIT) + 1] += 1
+        high[np.int64(hashes[i] >> HIGH_DIGIT) + 1] += 1
+    for k in range(256):
+        low[k + 1] += low[k]
+        high[k + 1] += high[k]
+    once_hashes, once_words, once_rows = (
+        np.empty(count, np.uint64),
+        np.empty(count, np.int64),
+        np.empty(count, np.int64),
+    )
+    for i in range(count):
+        k = (hashes[i] >> LOW_DIGIT) & DIGIT
+        at = low[k]
+        low[k] = at + 1
+        once_hashes[at], once_words[at], once_rows[at] = hashes[i], words[i], i
+    for i in range(count):
+        k = once_hashes[i] >> HIGH_DIGIT
+        at = high[k]
+        high[k] = at + 1
+        sorted_hashes[at], sorted_words[at], rows[at] = once_hashes[i], once_words[i], once_rows[i]
 
 
 @kernel

@@ -141,7 +141,7 @@ class Table:
         columns = [pa.array(words), *self.keys(rows)]
         names = [str(k) for k in range(len(columns))]
         order = pc.sort_indices(pa.Table.from_arrays(columns, names), [(name, "ascending") for name in names])
-        return rows[order.to_numpy()]
+        return np.asarray(rows[order.to_numpy()])
 
     def delta(self) -> pa.Table:
         """The marked rows in their new state, by bin, for `Base.apply`; what never was and is not is left out."""
@@ -152,10 +152,22 @@ class Table:
             order = np.empty(rows.size, np.int64)
             by_bin(bins, self.bins, order)
             rows, bins = rows[order], bins[order]
+        self._check_held(bins)
         present = self._present[rows]
         fixed = [fixed_column(bins, None, pa.int32()), fixed_column(~present, None, pa.bool_())]
         columns = fixed + self.keys(rows) + [column.get(rows, present) for column in self._columns]
         return pa.Table.from_arrays(columns, schema=self.spec.schema)
+
+    def _check_held(self, bins: NDArray[np.int32]) -> None:
+        """Refuse rows of bins that this worker does not hold: a delta with them could never be applied."""
+        if self._base is not None and bins.size:
+            mine = bins[np.flatnonzero(np.append(True, bins[1:] != bins[:-1]))]
+            strange = mine[~self._base.held[mine]]
+            if strange.size:
+                raise InvalidOption(
+                    f"table {self.spec.name!r} has changed in bin {strange[0]}, which this worker does not hold; "
+                    "its key must begin with the columns that the rows are keyed by"
+                )
 
     def _rows(self, rows: Words | None) -> Words:
         return np.arange(self.size) if rows is None else rows
@@ -181,7 +193,11 @@ class Table:
             self._handles[new] = -1
             return
         mine = self._keys
-        handles = self._base.seek(Probe(mine.bins[new], mine.hashes[new], mine.words[new], mine.heap))
+        order = np.empty(0, np.int64)
+        if not is_ascending(mine.bins[new]):
+            order = np.empty(size - before, np.int64)
+            by_bin(mine.bins[new], self.bins, order)
+        handles = self._base.seek(Probe(mine.bins[new], mine.hashes[new], mine.words[new], mine.heap), order)
         self._handles[new] = handles
         self._present[new] = handles >= 0
         for at, column in enumerate(self._columns):

@@ -23,7 +23,7 @@ BLOCK = 32
 NEVER = np.iinfo(np.int64).max
 LOW = 0xFFFFFFFF
 MARK = -(1 << 32)
-LOW_BITS = np.uint64(LOW)
+HALF = np.uint64(32)
 
 
 @kernel
@@ -78,6 +78,7 @@ def write(
     `present` has the bytes of marks of each row. There is room for all of it.
     """
     width, marks, ordered, wide = shape[0], shape[1], shape[2] != 0, shape[3] != 0
+    shift = np.uint64(shape[4])
     for k in range(runs.size - 1):
         b = bins[k]
         capacity = directory[b, CAPACITY]
@@ -105,7 +106,7 @@ def write(
                         if row % BLOCK == 0:
                             arena[order_at + capacity + row // BLOCK] = NEVER
                 directory[b, ROWS] += 1
-                _enter(arena, start, capacity, np.int64(hashes[i] & LOW_BITS), row)
+                _enter(arena, start, capacity, hashes[i], shift, row)
                 word = words[i]
                 if wide:
                     word = _append(directory, arena, b, heap, word)
@@ -128,7 +129,7 @@ def write(
             for i in range(runs[k], runs[k + 1]):
                 if deleted[i] and handles[i] >= 0:
                     row = handles[i] & LOW
-                    _leave(arena, start, capacity, np.int64(hashes[i] & LOW_BITS), row)
+                    _leave(arena, start, capacity, hashes[i], shift, row)
                     at = rows_at + row * width
                     if wide:
                         directory[b, GARBAGE] += _words(arena[at])
@@ -152,9 +153,10 @@ def write(
 
 
 @kernel
-def _enter(arena: Words, start: int, capacity: int, mark: int, row: int) -> None:
+def _enter(arena: Words, start: int, capacity: int, hash_: np.uint64, shift: np.uint64, row: int) -> None:
+    mark = np.int64((hash_ << shift) >> HALF)
     size = _index_size(capacity)
-    slot = (mark * size) >> 32
+    slot = int((mark * size) >> 32)
     while arena[start + slot] != 0:
         slot += 1
         if slot == size:
@@ -163,9 +165,10 @@ def _enter(arena: Words, start: int, capacity: int, mark: int, row: int) -> None
 
 
 @kernel
-def _leave(arena: Words, start: int, capacity: int, mark: int, row: int) -> None:
+def _leave(arena: Words, start: int, capacity: int, hash_: np.uint64, shift: np.uint64, row: int) -> None:
+    mark = np.int64((hash_ << shift) >> HALF)
     size = _index_size(capacity)
-    hole = (mark * size) >> 32
+    hole = int((mark * size) >> 32)
     entry = (mark << 32) | (row + 1)
     while arena[start + hole] != entry:
         hole += 1
@@ -199,7 +202,7 @@ def _append(directory: Directory, arena: Words, b: int, heap: Words, reference: 
     for k in range(size):
         arena[target + k] = heap[source + k]
     directory[b, USED] = used + size
-    return (used << 32) | (reference & LOW)
+    return int((used << 32) | (reference & LOW))
 
 
 @kernel
@@ -214,7 +217,7 @@ def _replace(directory: Directory, arena: Words, b: int, old: int, heap: Words, 
     target, source = directory[b, HEAP] + (old >> 32), reference >> 32
     for k in range(size):
         arena[target + k] = heap[source + k]
-    return (old & MARK) | (reference & LOW)
+    return int((old & MARK) | (reference & LOW))
 
 
 @kernel

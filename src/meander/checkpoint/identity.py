@@ -1,0 +1,147 @@
+"""Which query the state belongs to: bins, keys, tables and options, written once as `meander.json`.
+
+State is only understood by the query that wrote it. What may change between restarts (workers, executors, sinks,
+triggers) is not in here.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from meander.checkpoint.location import Location
+from meander.checkpoint.sealed import seal, unseal
+from meander.errors import ChangedQuery, CheckpointError, Damaged, Exists, InvalidOption
+
+PATH = "meander.json"
+FORMAT = 1
+"""The layout of the checkpoint; a later version of the library reads its own and older ones."""
+
+Json: TypeAlias = dict[str, Any]
+
+_NEXT = "start with a new checkpoint, or with the query as it was"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A checkpoint's id, the number of bins, and the fingerprint of each stage.
+
+    A fingerprint has: operator (its name), key ([[column, type], ..]), tables ({name: {key, values}}) and options.
+    """
+
+    id: str
+    bins: int
+    stages: tuple[Json, ...]
+    format: int = FORMAT
+
+    @classmethod
+    def of(cls, bins: int, fingerprints: Sequence[Mapping[str, Any]], id: str | None = None) -> Identity:
+        """Return the identity of a query, with a new id unless one is given."""
+        try:
+            stages = tuple(json.loads(json.dumps(dict(each), allow_nan=False)) for each in fingerprints)
+        except (TypeError, ValueError) as error:
+            raise InvalidOption(f"an option cannot be kept in the checkpoint: {error}") from None
+        return cls(id or uuid.uuid4().hex, bins, stages)
+
+    @classmethod
+    def load(cls, location: Location) -> Identity | None:
+        """Read the identity of a checkpoint; None where there is none yet."""
+        if not location.exists(PATH):
+            return None
+        fields = unseal(location.read(PATH).to_pybytes(), PATH)
+        if not isinstance(fields.get("format"), int) or fields["format"] > FORMAT:
+            raise CheckpointError(
+                f"the checkpoint {location.uri} has format {fields.get('format')!r} and this version of meander reads "
+                f"up to {FORMAT}; use the version that wrote it, or a later one"
+            )
+        try:
+            return cls(fields["id"], fields["bins"], tuple(fields["stages"]), fields["format"])
+        except (KeyError, TypeError) as error:
+            raise Damaged(f"{PATH} lacks {error}; restore it from a copy") from None
+
+    def settle(self, location: Location) -> Identity:
+        """Return the identity that the checkpoint has from now on: the stored one if it fits, else this one, stored."""
+        for _ in range(2):
+            stored = Identity.load(location)
+            if stored is not None:
+                Identity.check(stored, self)
+                return stored
+            if location.list("manifests"):
+                raise Damaged(f"{PATH} of the checkpoint {location.uri} is missing; restore it from a copy")
+            try:
+                location.create(PATH, seal(self.to_json()))
+            except Exists:
+                continue  # another driver was quicker; what it wrote is checked now
+            return self
+        raise Damaged(f"{PATH} of the checkpoint {location.uri} cannot be read; restore it from a copy")
+
+    def to_json(self) -> Json:
+        """Return the identity as a JSON object."""
+        return {"format": self.format, "id": self.id, "bins": self.bins, "stages": list(self.stages)}
+
+    @staticmethod
+    def check(stored: Identity, now: Identity) -> None:
+        """Raise ChangedQuery, saying what differs, unless the state of the one is the state of the other."""
+        if now.bins != stored.bins:
+            raise ChangedQuery(f"the checkpoint has {stored.bins} bins, not {now.bins}; give bins={stored.bins}")
+        if len(now.stages) != len(stored.stages):
+            then, this = (" -> ".join(_names(each)) or "none" for each in (stored, now))
+            raise ChangedQuery(f"the checkpoint has the operators {then}, the query has {this}; {_NEXT}")
+        for number, (before, after) in enumerate(zip(stored.stages, now.stages, strict=True)):
+            for what in sorted({*before, *after}, key=_importance):
+                if before.get(what) != after.get(what):
+                    raise ChangedQuery(f"operator {number}{_named(before)} {_difference(what, before, after)}; {_NEXT}")
+
+
+def _names(identity: Identity) -> list[str]:
+    return [str(stage.get("operator")) for stage in identity.stages]
+
+
+def _importance(what: str) -> tuple[int, str]:
+    known = ("operator", "key", "tables", "options")
+    return (known.index(what) if what in known else len(known), what)
+
+
+def _named(stage: Json) -> str:
+    return f" ({stage['operator']})" if "operator" in stage else ""
+
+
+def _difference(what: str, then: Json, now: Json) -> str:
+    """What has changed, as the end of a sentence about the operator."""
+    if what == "operator":
+        return f"was {then.get(what)} and is now {now.get(what)}"
+    if what == "key":
+        return f"was keyed by {_columns(then.get(what))} and is now keyed by {_columns(now.get(what))}"
+    before, after = then.get(what), now.get(what)
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return f"had {what} {_short(before)} and now has {_short(after)}"
+    name = next(each for each in sorted({*before, *after}) if before.get(each) != after.get(each))
+    if what == "options":
+        return f"had {name}={_short(before.get(name))} and now has {name}={_short(after.get(name))}"
+    if name not in after:
+        return f"had the {what.removesuffix('s')} {name!r} and has it no more"
+    if name not in before:
+        return f"has a new {what.removesuffix('s')} {name!r}"
+    old, new = _table(before[name]), _table(after[name])
+    return f"had {old} in the {what.removesuffix('s')} {name!r} and now has {new}"
+
+
+def _columns(columns: Any) -> str:
+    try:
+        return ", ".join(f"{name} {type_}" for name, type_ in columns) or "nothing"
+    except (TypeError, ValueError):
+        return _short(columns)
+
+
+def _table(table: Any) -> str:
+    if isinstance(table, dict) and set(table) == {"key", "values"}:
+        return f"({_columns(table['key'])} -> {_columns(table['values'])})"
+    return _short(table)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,0 +1,114 @@
+"""A checkpoint for reading: its state and side outputs as Arrow tables. Claims nothing, changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from meander.checkpoint.entries import Commit
+from meander.checkpoint.files import attempt_of, read_rows, read_side
+from meander.checkpoint.identity import PATH, Identity
+from meander.checkpoint.index import Index
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
+from meander.checkpoint.rebuild import rebuild
+from meander.errors import CheckpointError, Damaged, InvalidOption
+
+
+def place_of(place: str | os.PathLike[str]) -> Location:
+    """Return the location of a checkpoint; CheckpointError where there is none."""
+    location = Location.of(place)
+    if location.is_local and not Path(location.root).is_dir():
+        raise CheckpointError(f"there is no checkpoint at {place}: no such folder")
+    if not location.exists(PATH) and not location.list("manifests"):
+        raise CheckpointError(f"{place} is not a checkpoint of meander: it has no {PATH}")
+    return location
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A checkpoint as it is now."""
+
+    location: Location
+    identity: Identity
+    log: Log
+
+    @classmethod
+    def open(cls, place: str | os.PathLike[str]) -> Reader:
+        """Open a checkpoint by its folder or URI."""
+        location = place_of(place)
+        identity = Identity.load(location)
+        if identity is None:
+            raise Damaged(f"{PATH} of the checkpoint {place} is missing; restore it from a copy")
+        return cls(location, identity, Log.open(location))
+
+    def operator(self, stage: int) -> str:
+        """The name of an operator."""
+        return str(self.identity.stages[stage].get("operator"))
+
+    def stage(self, wanted: str) -> int:
+        """The number of the operator that is meant by a name or a number."""
+        names = [self.operator(stage) for stage in range(len(self.identity.stages))]
+        if wanted.isascii() and wanted.isdigit() and int(wanted) < len(names):
+            return int(wanted)
+        found = [stage for stage, name in enumerate(names) if name == wanted]
+        if len(found) == 1:
+            return found[0]
+        there = ", ".join(f"{stage} ({name})" for stage, name in enumerate(names))
+        if found:
+            raise InvalidOption(f"{len(found)} operators are named {wanted}; give the number: {there}")
+        raise InvalidOption(f"there is no operator {wanted!r}; there are {there}")
+
+    def table(self, stage: int, wanted: str | None = None) -> str:
+        """The name of one of an operator's tables, where it has but one also without asking for it."""
+        tables = [str(name) for name in self.identity.stages[stage].get("tables", {})]
+        if wanted is None and len(tables) == 1:
+            return tables[0]
+        if wanted is None:
+            raise InvalidOption(f"operator {stage} has the tables {', '.join(tables) or 'none'}; choose one")
+        if wanted not in tables:
+            raise InvalidOption(f"operator {stage} has no table {wanted!r}; there are {', '.join(tables) or 'none'}")
+        return wanted
+
+    def at(self, version: int | None = None) -> tuple[Commit | None, Index]:
+        """A version's commit and index; by default those of the last, None and an empty one before the first."""
+        if version is None:
+            return self.log.last, self.log.index
+        past = self.log.at(version)
+        return past.commit, past.index
+
+    def state(self, stage: int, table: str, version: int | None = None) -> Iterator[pa.Table]:
+        """The rows of a state table, sorted by bin and key, in pieces."""
+        key = [name for name, _ in self.identity.stages[stage]["tables"][table]["key"]]
+        return rebuild(self.location, self.at(version)[1], stage, table, key)
+
+    def side(
+        self, kind: Literal["late", "dead"], stage: int | None = None, version: int | None = None
+    ) -> Iterator[pa.Table]:
+        """Late or dead rows with version and operator, of one stage and version or of all, oldest first."""
+        for number, operator, rows in self._side(kind):
+            if stage in (None, operator) and version in (None, number):
+                for name, value in (("operator", operator), ("version", number)):
+                    if name not in rows.schema.names:
+                        rows = rows.add_column(0, name, pa.array([value] * rows.num_rows, pa.int64()))
+                yield rows
+
+    def _side(self, kind: str) -> Iterator[tuple[int, int, pa.Table]]:
+        if self.log.last is None:
+            return
+        first = self.log.first_version()
+        # The log forgets old versions; their side outputs stay, and what no version named is swept in time.
+        for name in self.location.list("side"):
+            attempt = attempt_of(f"side/{name}")
+            if attempt is not None and attempt.version < first and name.endswith(f".{kind}.arrow"):
+                yield attempt.version, attempt.stage, read_rows(self.location.read(f"side/{name}"), name)
+        for commit in self.log.commits(first):
+            for operator, part in enumerate(commit.stages):
+                for ref in part.side:
+                    if ref.kind == kind:
+                        yield commit.version, operator, read_side(self.location, ref)

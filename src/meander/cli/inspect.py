@@ -1,0 +1,264 @@
+"""`meander inspect`: what a checkpoint holds, whether it is whole, and its state as tables. Without Spark."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from meander.cli import show
+from meander.errors import CheckpointError, InvalidOption
+from meander.types import runs
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from meander.checkpoint.location import Location
+    from meander.checkpoint.reader import Reader
+
+
+class Side(StrEnum):
+    """Rows that an operator could not take."""
+
+    late = "late"
+    dead = "dead"
+
+
+class Form(StrEnum):
+    """How an answer is printed."""
+
+    json = "json"
+    table = "table"
+
+
+def inspect(
+    checkpoint: Annotated[str, typer.Argument(help="folder or URI of the checkpoint")],
+    verify: Annotated[bool, typer.Option("--verify", help="check every checksum and every link of the log")] = False,
+    read: Annotated[
+        str | None, typer.Option("--read", metavar="OPERATOR", help="print the state of an operator, by name or number")
+    ] = None,
+    table: Annotated[str | None, typer.Option("--table", help="which of the operator's tables")] = None,
+    version: Annotated[int | None, typer.Option("--version", help="as of this version instead of the last")] = None,
+    side: Annotated[
+        Side | None, typer.Option("--side", help="print late or dead rows; with --read of one operator")
+    ] = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="write the rows as Parquet instead")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="how many rows a table on a terminal shows")] = 50,
+    format: Annotated[
+        Form | None, typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON")
+    ] = None,
+) -> None:
+    """Show what a checkpoint holds: query, versions, owners, bins, bytes.
+
+    State is rebuilt from snapshots and deltas and needs no Spark. Rows as JSON come one object per line.
+
+    For example
+
+    \b
+      meander inspect /data/words --verify
+      meander inspect /data/words --read count --out counts.parquet
+    """
+    if verify and (read or side or out or table or version is not None):
+        raise InvalidOption(
+            "--verify checks all of the checkpoint; give it without --read, --side, --version and --out"
+        )
+    if (out or table) and not (read or side):
+        raise InvalidOption("--out and --table go with --read OPERATOR or --side")
+    from meander.checkpoint.reader import Reader, place_of
+
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    as_json = format is Form.json or (format is None and not on_terminal)
+    if verify:
+        _verify(place_of(checkpoint), as_json)
+        return
+    found = Reader.open(checkpoint)
+    if read is None and side is None:
+        _summary(found, version, as_json)
+        return
+    stage = None if read is None else found.stage(read)
+    if side is not None:
+        pieces = found.side(side.value, stage, version)
+        title = f"{side} rows"
+    else:
+        assert stage is not None
+        name = found.table(stage, table)
+        pieces = found.state(stage, name, version)
+        title = f"{name} of operator {stage} ({found.operator(stage)})"
+    if out is not None:
+        print(f"{_write_parquet(pieces, out)} rows written to {out}")
+    elif as_json:
+        for piece in pieces:
+            for row in piece.to_pylist():
+                print(json.dumps(row, default=_plain))
+    else:
+        _print_rows(pieces, title, limit)
+
+
+def _verify(location: Location, as_json: bool) -> None:
+    from meander.checkpoint.verify import verify
+
+    found = verify(location)
+    if as_json:
+        print(json.dumps({"ok": not found.damaged, **vars(found)}))
+    else:
+        for sentence in found.damaged:
+            print(sentence)
+        looked = f"{found.entries} entries of the log, {found.files} files, {show.size(found.bytes)}"
+        rest = f"; {found.unnamed} files that no version names" if found.unnamed else ""
+        print(f"{'OK' if not found.damaged else f'{len(found.damaged)} DAMAGED'}: {looked} checked{rest}")
+    if found.damaged:
+        raise typer.Exit(1)
+
+
+def _summary(found: Reader, version: int | None, as_json: bool) -> None:
+    from meander.checkpoint.entries import sizes
+
+    commit, index = found.at(version)
+    writer = found.log.writer
+    stages = []
+    for stage, described in enumerate(found.identity.stages):
+        part = commit.stages[stage] if commit else None
+        rows, stored = sizes(index.files(stage)) if commit else (0, 0)
+        chains = index.chains(stage) if commit else None
+        stages.append(
+            {
+                **described,
+                "frontier_us": part.frontier if part else None,
+                "owner": [list(run) for run in runs(part.owner)] if part else [],
+                "files": len(index.files(stage)) if commit else 0,
+                "stored_rows": rows,
+                "stored_bytes": stored,
+                "longest_chain": index.longest_chain(stage) if commit else 0,
+                "mean_chain": round(float(chains.mean()), 2) if chains is not None else 0.0,
+            }
+        )
+    answer = {
+        "checkpoint": found.location.uri,
+        "id": found.identity.id,
+        "format": found.identity.format,
+        "bins": found.identity.bins,
+        "workers": sorted({worker for part in commit.stages for worker in part.owner}) if commit else [],
+        "first_version": found.log.first_version(),
+        "version": commit.version if commit else -1,
+        "last_version": found.log.last.version if found.log.last else -1,
+        "commit": {
+            name: getattr(commit, name) for name in ("batch", "tick", "query", "rows", "late", "dead", "time_ms")
+        }
+        if commit
+        else None,
+        "driver": vars(writer) if writer else None,
+        "operators": stages,
+    }
+    if as_json:
+        print(json.dumps(answer))
+    else:
+        _print_summary(answer)
+
+
+def _print_summary(answer: dict[str, Any]) -> None:
+    console = show.console()
+    console.print(f"checkpoint {answer['id']}, format {answer['format']}, {answer['bins']} bins", markup=False)
+    commit, writer = answer["commit"], answer["driver"]
+    if writer:
+        console.print(f"driver: epoch {writer['epoch']}, {writer['host']}, pid {writer['pid']}", markup=False)
+    if commit is None:
+        console.print("nothing is committed yet")
+    else:
+        when = datetime.datetime.fromtimestamp(commit["time_ms"] / 1000, datetime.UTC).isoformat(" ", "seconds")
+        tick = f", tick {commit['tick']}" if commit["tick"] else ""
+        versions = f"{answer['first_version']} to {answer['last_version']}"
+        console.print(
+            f"version {answer['version']} of {versions}: batch {commit['batch']}{tick} at {when}, {commit['rows']} "
+            f"rows in, {commit['late']} late, {commit['dead']} dead",
+            markup=False,
+        )
+    table = Table(box=None, pad_edge=False)
+    for column in ("operator", "key", "tables"):
+        table.add_column(column, overflow="fold")
+    for column in ("files", "stored rows", "stored", "longest chain", "mean"):
+        table.add_column(column, justify="right")
+    for number, stage in enumerate(answer["operators"]):
+        table.add_row(
+            f"{number} {stage.get('operator')}",
+            ", ".join(f"{name} {kind}" for name, kind in stage.get("key", [])),
+            ", ".join(stage.get("tables", {})),
+            str(stage["files"]),
+            str(stage["stored_rows"]),
+            show.size(stage["stored_bytes"]),
+            str(stage["longest_chain"]),
+            f"{stage['mean_chain']:g}",
+        )
+    console.print(table)
+    for number, stage in enumerate(answer["operators"]):
+        owned: dict[int, list[int]] = {}
+        for start, stop, worker in stage["owner"]:
+            owned.setdefault(worker, []).extend(range(start, stop))
+        for worker, bins in sorted(owned.items()):
+            console.print(f"operator {number}, worker {worker}: {len(bins)} bins: {show.bins(bins)}", markup=False)
+
+
+def _print_rows(pieces: Iterable[pa.Table], title: str, limit: int) -> None:
+    count, shown = 0, Counter[str]()
+    tables: dict[str, Table] = {}
+    for piece in pieces:
+        columns = str(piece.schema.names)
+        if columns not in tables:
+            tables[columns] = Table(box=None, pad_edge=False)
+            for name in piece.schema.names:
+                tables[columns].add_column(name, overflow="fold")
+        for row in piece.slice(0, max(0, limit - shown.total())).to_pylist():
+            tables[columns].add_row(*("null" if value is None else str(_plain(value)) for value in row.values()))
+            shown[columns] += 1
+        count += piece.num_rows
+    console = show.console()
+    console.print(f"{title}: {count} rows", markup=False)
+    for table in tables.values():
+        console.print(table)
+    if count > shown.total():
+        console.print(f"and {count - shown.total()} more; --limit shows more, --out writes all", markup=False)
+
+
+def _plain(value: Any) -> Any:
+    """A value in a form that JSON and people can read."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode() if value.decode().isprintable() else base64.b64encode(value).decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)
+
+
+def _write_parquet(pieces: Iterable[pa.Table], out: str) -> int:
+    """Write rows to a Parquet file, whole or not at all, and return how many there are."""
+    from pyarrow import parquet
+
+    target = Path(out)
+    if target.is_dir() or not target.parent.is_dir():
+        raise InvalidOption(f"cannot write {out}: {'it is a folder' if target.is_dir() else 'its folder is missing'}")
+    temporary, rows = target.with_name(f".{target.name}.part"), 0
+    writer = None
+    try:
+        for piece in pieces:
+            writer = writer or parquet.ParquetWriter(temporary, piece.schema)
+            writer.write_table(piece.select(writer.schema.names).cast(writer.schema))
+            rows += piece.num_rows
+        if writer is None:
+            raise CheckpointError(f"there are no rows, so {out} is not written")
+        writer.close()
+        temporary.replace(target)
+    except (KeyError, ValueError) as error:
+        raise InvalidOption(f"operators differ in their rows; choose one with --read OPERATOR ({error})") from None
+    finally:
+        if writer is not None:
+            writer.close()
+        temporary.unlink(missing_ok=True)
+    return rows

@@ -1,0 +1,114 @@
+"""Which query a checkpoint belongs to, and what is said to another one."""
+
+import copy
+import json
+
+import pytest
+
+from meander.checkpoint.identity import FORMAT, PATH, Identity
+from meander.checkpoint.location import Location
+from meander.checkpoint.sealed import seal
+from meander.errors import ChangedQuery, CheckpointError, Damaged, InvalidOption
+
+STAGE = {
+    "operator": "window",
+    "key": [["user", "string"], ["day", "date32[day]"]],
+    "tables": {"sums": {"key": [["user", "string"], ["start", "timestamp[us]"]], "values": [["n", "int64"]]}},
+    "options": {"size_us": 60_000_000, "kind": "tumbling"},
+}
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Location.of(tmp_path / "ck")
+
+
+def test_a_checkpoint_keeps_its_first_identity(place):
+    assert Identity.load(place) is None
+    first = Identity.of(256, [STAGE]).settle(place)
+    assert Identity.load(place) == first
+    again = Identity.of(256, [copy.deepcopy(STAGE)])
+    assert again.id != first.id
+    assert again.settle(place) == first
+    assert json.loads(place.read(PATH).to_pybytes())["format"] == FORMAT
+
+
+def changed(path, value):
+    stage = copy.deepcopy(STAGE)
+    at = stage
+    for name in path[:-1]:
+        at = at[name]
+    if value is None:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("stages", "bins", "sentence"),
+    [
+        ([STAGE], 512, "the checkpoint has 256 bins, not 512; give bins=256"),
+        ([STAGE, STAGE], 256, "has the operators window, the query has window -> window; start with a new checkpoint"),
+        ([], 256, "the query has none"),
+        ([changed(["operator"], "count")], 256, r"operator 0 \(window\) was window and is now count; start with"),
+        (
+            [changed(["key"], [["user", "int64"]])],
+            256,
+            "was keyed by user string, day .* and is now keyed by user int64",
+        ),
+        ([changed(["options", "size_us"], 5)], 256, "had size_us=60000000 and now has size_us=5"),
+        ([changed(["options", "new"], [1])], 256, r"had new=null and now has new=\[1\]"),
+        ([changed(["tables", "more"], {})], 256, "has a new table 'more'"),
+        ([changed(["tables", "sums"], None)], 256, "had the table 'sums' and has it no more"),
+        (
+            [changed(["tables", "sums", "values"], [["n", "double"]])],
+            256,
+            r"had \(user string, start timestamp\[us\] -> n int64\) in the table 'sums' and now has .* -> n double\)",
+        ),
+        ([changed(["extra"], 7)], 256, "had extra null and now has 7"),
+    ],
+)
+def test_what_has_changed_is_said_in_one_sentence(place, stages, bins, sentence):
+    Identity.of(256, [STAGE]).settle(place)
+    with pytest.raises(ChangedQuery, match=sentence) as caught:
+        Identity.of(bins, stages).settle(place)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_later_format_is_refused(place):
+    place.write(PATH, seal({**Identity.of(4, []).to_json(), "format": FORMAT + 1}))
+    with pytest.raises(
+        CheckpointError, match=f"has format {FORMAT + 1} and this version of meander reads up to {FORMAT}"
+    ):
+        Identity.load(place)
+
+
+def test_a_damaged_or_missing_identity_is_noticed(place):
+    Identity.of(4, [STAGE]).settle(place)
+    data = place.read(PATH).to_pybytes()
+    place.write(PATH, data.replace(b"window", b"windov"))
+    with pytest.raises(Damaged, match="meander.json is torn or has been changed"):
+        Identity.of(4, [STAGE]).settle(place)
+    place.delete(PATH)
+    place.write("manifests/000000000000.json", b"")
+    with pytest.raises(Damaged, match="meander.json of the checkpoint .* is missing"):
+        Identity.of(4, [STAGE]).settle(place)
+
+
+def test_of_two_first_drivers_the_second_is_checked_against_the_first(place, monkeypatch):
+    real, other = Location.create, Identity.of(8, [STAGE])
+
+    def beaten(self, path, data):
+        real(self, path, seal(other.to_json()))
+        real(self, path, data)
+
+    monkeypatch.setattr(Location, "create", beaten)
+    with pytest.raises(ChangedQuery, match="has 8 bins, not 4"):
+        Identity.of(4, [STAGE]).settle(place)
+    assert Identity.load(place) == other
+
+
+def test_an_option_that_is_no_json_is_refused():
+    with pytest.raises(InvalidOption, match="an option cannot be kept in the checkpoint"):
+        Identity.of(4, [{"options": {"f": object()}}])
