@@ -17,7 +17,6 @@ import pyarrow as pa
 from meander.errors import InvalidOption
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
-from meander.operators.custom import Custom
 from meander.operators.dedup import Dedup
 from meander.operators.fold import Fold
 from meander.operators.operator import Operator, Stage
@@ -37,8 +36,6 @@ __all__ = ["ConnectedStreams", "KeyedStream", "Query", "Stream", "WindowedStream
 
 ALL = "__all"
 """The key column of a stream that has no key: one for all rows."""
-
-Shape = Callable[["DataFrame"], "DataFrame"]
 
 
 @dataclass(frozen=True)
@@ -110,9 +107,8 @@ class Stream:
             raise InvalidOption(f"start has no option {unknown}; there are: sink, trigger, {known}") from None
         return start(self.source, self.steps, chosen, sink, dict(trigger or {}))
 
-    def _with(self, stage: Stage, shape: Shape) -> Stream:
-        output = pa.schema([each for each in stage.output])
-        return replace(self, schema=output, steps=(*self.steps, Step(stage, shape)))
+    def _with(self, step: Step) -> Stream:
+        return replace(self, schema=step.stage.output, steps=(*self.steps, step))
 
 
 @dataclass(frozen=True)
@@ -184,6 +180,8 @@ class KeyedStream:
 
     def process(self, operator: type[Operator]) -> Stream:
         """Run an operator of your own: a class that derives from `me.Operator`."""
+        from meander.operators.custom import Custom
+
         return self._add(lambda schema: Custom(schema, self.key, operator))
 
     def _add(self, build: Callable[[pa.Schema], Stage], columns: Sequence[str] | None = None) -> Stream:
@@ -193,16 +191,7 @@ class KeyedStream:
         if columns is not None:
             wanted = {*self.key, *columns}
             stage = build(pa.schema([each for each in schema if each.name in wanted]))
-        made, first = dict(self.made), not self.stream.steps
-
-        def shape(rows: DataFrame) -> DataFrame:
-            from pyspark.sql import functions as F
-
-            if made:
-                rows = rows.withColumns(made)
-            return rows.withColumn(BAD, F.lit(None).cast("string")) if first else rows
-
-        return self.stream._with(stage, shape)
+        return self.stream._with(Step(stage, dict(self.made)))
 
     def _keyed_schema(self) -> pa.Schema:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema

@@ -66,7 +66,8 @@ def contents(holding):
     assert not any(table["deleted"].to_pylist())
     assert table["bin"].to_pylist() == sorted(table["bin"].to_pylist())
     names = holding.specs[0].key.names
-    keys = zip(*(table[name].cast(pa.int64() if name == "at" else table[name].type).to_pylist() for name in names))
+    columns = (table[name].cast(pa.int64() if name == "at" else table[name].type).to_pylist() for name in names)
+    keys = zip(*columns, strict=True)
     values = table.select([name for name, _ in VALUES]).to_pylist()
     found = dict(zip(keys, values, strict=True))
     assert len(found) == table.num_rows
@@ -131,9 +132,7 @@ def test_any_history_leaves_what_a_dictionary_has(history):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.dictionaries(st.integers(0, 60), st.none() | st.text("xyz", max_size=400), max_size=40), max_size=25)
-)
+@given(st.lists(st.dictionaries(st.integers(0, 60), st.none() | st.text("xy", max_size=400), max_size=40), max_size=25))
 def test_texts_that_grow_and_shrink_never_mix(batches):
     spec = TableSpec("t", NARROW, (("s", pa.string()),))
     with tempfile.TemporaryDirectory() as folder:

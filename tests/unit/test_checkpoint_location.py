@@ -258,6 +258,27 @@ def test_of_two_processes_that_create_the_same_names_each_name_has_one_winner(tm
     assert len(list((tmp_path / "r").iterdir())) == 300
 
 
+def test_writers_of_one_name_do_not_mix(tmp_path):
+    place = Location.of(tmp_path)
+    wrong = []
+
+    def write(letter):
+        for _ in range(60):
+            place.write("x", letter * 100_000)
+            if len(set(place.read("x").to_pybytes())) != 1:
+                wrong.append(letter)
+
+    threads = [threading.Thread(target=write, args=(letter,)) for letter in (b"a", b"b", b"c")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert (tmp_path / "x").stat().st_size == 100_000
+    assert place.list("manifests") == []
+    assert [each.name for each in tmp_path.iterdir()] == ["x"]
+
+
 ENDLESS = """
 import itertools, sys
 from meander.checkpoint.location import Location

@@ -12,6 +12,7 @@ import pytest
 
 from meander.errors import InvalidOption, NoSpace
 from meander.route import Keys, KeyType
+from meander.route.columns import whole_column
 from meander.state import base_kernel, extents, layout, shape_kernel, write_kernel
 from meander.state.base import Base
 from meander.state.holding import Holding
@@ -58,21 +59,10 @@ def test_kernels_and_layout_name_the_same_fields():
     assert write_kernel.NEVER == shape_kernel.NEVER == layout.NEVER
 
 
-def colliding(type_, ids, spread, hash_):
-    """Keys whose hashes are what we say, right or not."""
-    keys = type_.encode([pa.array(ids, type_.types[0])])
-    make = lambda value: np.full(len(ids), value, np.uint64)  # noqa: E731
-    return Keys(type_, keys.words, keys.offsets, keys.data, make(spread), make(hash_))
-
-
 @pytest.mark.parametrize("type_", [NUMBERS, TEXTS], ids=["numbers", "texts"])
 def test_keys_of_equal_hash_are_kept_apart(tmp_path, type_, monkeypatch):
     """Every key has the same 64-bit hash: only equality tells them apart, in the overlay and in the base."""
-    monkeypatch.setattr(
-        KeyType,
-        "encode",
-        lambda self, columns: _with_equal_hashes(self, pa.chunked_array(columns[:1]).combine_chunks()),
-    )
+    monkeypatch.setattr(KeyType, "encode", lambda self, columns: _with_equal_hashes(self, whole_column(columns[0])))
     spec = TableSpec("t", type_, (("n", pa.int64()),))
     base = Base.open(tmp_path, spec, 4)
     base.install(range(4))
@@ -177,9 +167,9 @@ def test_a_row_of_a_bin_that_is_not_held_is_refused(tmp_path):
     holding.release([3])
     with pytest.raises(InvalidOption, match="bin 3 of table 'counts' is not held"):
         holding.bases["counts"].apply(delta)
+    mine = holding.begin()["counts"]
+    mine.mark(mine.touch(encoded(range(50))))
     with pytest.raises(InvalidOption, match="bin 3, which this worker does not hold"):
-        mine = holding.begin()["counts"]
-        mine.mark(mine.touch(encoded(range(50))))
         mine.delta()
 
 

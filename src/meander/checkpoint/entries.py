@@ -48,23 +48,23 @@ class FileRef:
         """The bins that the file speaks of, ascending."""
         return [BinId(each) for each in bitmap.members(self.bins).tolist()]
 
-    def to_json(self) -> Json:
-        """Return the reference as a JSON object."""
+    def to_json(self, with_bins: bool = True) -> Json:
+        """Return the reference as a JSON object, with its bitmap unless that is kept elsewhere."""
         fields: Json = {"worker": self.worker, "bytes": self.bytes, "rows": self.rows}
         fields["checksum"] = f"{self.checksum:016x}"
         if self.path is not None:
             fields["path"] = self.path
         if self.inline is not None:
             fields["inline"] = base64.b64encode(self.inline).decode()
-        if self.bins:
+        if self.bins and with_bins:
             fields["bins"] = bitmap.to_text(self.bins)
         if self.kind != "state":
             fields["kind"] = self.kind
         return fields
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> FileRef:
-        """Return the reference that `to_json` wrote."""
+    def from_json(cls, fields: Mapping[str, Any], bins: bytes | None = None) -> FileRef:
+        """Return the reference that `to_json` wrote, with a bitmap that was kept elsewhere."""
         inline = fields.get("inline")
         return cls(
             WorkerId(fields["worker"]),
@@ -73,7 +73,7 @@ class FileRef:
             int(fields["checksum"], 16),
             fields.get("path"),
             None if inline is None else base64.b64decode(inline, validate=True),
-            bitmap.from_text(fields.get("bins", "")),
+            bitmap.from_text(fields.get("bins", "")) if bins is None else bins,
             fields.get("kind", "state"),
         )
 

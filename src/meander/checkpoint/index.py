@@ -34,7 +34,7 @@ class _Files(NamedTuple):
         return cls((), np.empty(0, np.int64), np.empty((0, width), np.uint8))
 
     def with_more(self, refs: Iterable[FileRef], version: int) -> _Files:
-        more = tuple(refs)
+        more = tuple(ref for ref in refs if any(ref.bins))
         if not more:
             return self
         added = bitmap.rows([ref.bins for ref in more], self.bits.shape[1])
@@ -59,15 +59,18 @@ class _Files(NamedTuple):
             found.append(Part(self.refs[row], [BinId(j) for j in bitmap.members(hits[row].tobytes()).tolist()]))
         return found
 
-    def to_json(self) -> list[Json]:
-        described = zip(self.refs, self.versions.tolist(), self.bits, strict=True)
-        return [{**replace(ref, bins=bits.tobytes()).to_json(), "version": version} for ref, version, bits in described]
+    def to_json(self, bitmaps: dict[bytes, int]) -> list[Json]:
+        found = []
+        for ref, version in zip(self.refs, self.versions.tolist(), strict=True):
+            at = bitmaps.setdefault(ref.bins, len(bitmaps))
+            found.append({**ref.to_json(with_bins=False), "version": version, "bitmap": at})
+        return found
 
     @classmethod
-    def from_json(cls, fields: list[Json], width: int) -> _Files:
-        refs = tuple(FileRef.from_json(each) for each in fields)
+    def from_json(cls, fields: list[Json], bitmaps: list[bytes], width: int) -> _Files:
+        refs = tuple(FileRef.from_json(each, bitmaps[each["bitmap"]]) for each in fields)
         versions = np.array([each["version"] for each in fields], np.int64)
-        return cls(refs, versions, bitmap.rows([ref.bins for ref in refs], width))
+        return cls(refs, versions, bitmap.rows([ref.bins for ref in refs], width).copy())
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +107,31 @@ class _Stage:
             chains = np.where(np.unpackbits(covered)[: self.bins] == 1, since, chains)
         return _Stage(self.bins, snapshots, deltas, chains)
 
+    def to_json(self) -> Json:
+        # Files as they were committed, each bitmap once: which of their bins still matter follows from the snapshots.
+        bitmaps: dict[bytes, int] = {}
+        snapshots, deltas = self.snapshots.to_json(bitmaps), self.deltas.to_json(bitmaps)
+        texts = [bitmap.to_text(bits) for bits in bitmaps]
+        return {"bins": self.bins, "bitmaps": texts, "snapshots": snapshots, "deltas": deltas}
+
+    @classmethod
+    def from_json(cls, fields: Json) -> _Stage:
+        empty = cls.empty(fields["bins"])
+        bitmaps = [bitmap.from_text(text) for text in fields["bitmaps"]]
+        snapshots = _Files.from_json(fields["snapshots"], bitmaps, empty.width)
+        deltas = _Files.from_json(fields["deltas"], bitmaps, empty.width)
+        newer = np.zeros(empty.width, np.uint8)
+        for row in range(len(snapshots.refs) - 1, -1, -1):
+            covered = snapshots.bits[row] & ~newer
+            snapshots.bits[row] = covered
+            newer |= covered
+            old = int(np.searchsorted(deltas.versions, snapshots.versions[row], side="right"))
+            deltas.bits[:old] &= ~covered
+        return cls(empty.bins, snapshots, deltas, empty._count(deltas.bits))
+
     def _count(self, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
-        return np.unpackbits(bits, axis=1)[:, : self.bins].sum(axis=0, dtype=np.int64)
+        counts: NDArray[np.int64] = np.unpackbits(bits, axis=1)[:, : self.bins].sum(axis=0, dtype=np.int64)
+        return counts
 
 
 def _version(snapshot: SnapshotRef) -> int:
@@ -165,20 +191,9 @@ class Index:
 
     def to_json(self) -> Json:
         """Return the index as a JSON object."""
-        return {
-            "version": self.version,
-            "stages": [
-                {"bins": each.bins, "snapshots": each.snapshots.to_json(), "deltas": each.deltas.to_json()}
-                for each in self.stages
-            ],
-        }
+        return {"version": self.version, "stages": [stage.to_json() for stage in self.stages]}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Index:
         """Return the index that `to_json` wrote."""
-        stages = []
-        for each in fields["stages"]:
-            stage = _Stage.empty(each["bins"])
-            snapshots, deltas = (_Files.from_json(each[kind], stage.width) for kind in ("snapshots", "deltas"))
-            stages.append(_Stage(stage.bins, snapshots, deltas, stage._count(deltas.bits)))
-        return cls(fields["version"], tuple(stages))
+        return cls(fields["version"], tuple(_Stage.from_json(each) for each in fields["stages"]))

@@ -18,7 +18,7 @@ def seal(fields: Mapping[str, Any]) -> bytes:
     """Return an object as JSON with its checksum.
 
     >>> seal({"bins": 256})
-    b'{"bins":256,"checksum":"f1b7fbd4d8ec88f1"}\\n'
+    b'{"bins":256,"checksum":"e2260e3416b36e39"}\\n'
     """
     body = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()[:-1]
     return body + _BEFORE + f"{checksum(body):016x}".encode() + _AFTER

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -56,7 +57,7 @@ class Stage(ABC):
     stream is idle. The order of the rows differs between attempts of one batch; the answer must not.
     """
 
-    name: ClassVar[str]
+    name: str
     input: pa.Schema
     output: pa.Schema
     key: KeyType
@@ -105,37 +106,43 @@ class Operator:
 
         class LastSeen(me.Operator):
             input = "user string, ts timestamp, page string"
-            output = "user string, page string, gap_s double"
+            output = "user string, page string, since timestamp"
             state = {"last": me.KeyedTable(key="user string", value="ts timestamp, page string")}
             time = "ts"
 
             def on_batch(self, rows, state, now):
                 before = state["last"].get(rows["user"])
-                ...
-                state["last"].put(rows["user"], rows.select(["ts", "page"]))
-                return answer
+                state["last"].put(rows["user"], rows)
+                return pa.table({"user": rows["user"], "page": rows["page"], "since": before["ts"]})
 
     `input` is a list of columns, or a pair of lists for an operator with two inputs, whose `on_batch` takes
-    `left, right, state, now`. `time` names the column of event time (a pair for two inputs; None for none): the
-    frontier follows it, `lateness` behind. `on_time` gets the timers that are due at the frontier, in order of time.
-    Both return a RecordBatch or Table with the columns of `output`, or None.
+    `left, right, state, now`. Rows are RecordBatches, in order of `time` and then of all columns, the same in every
+    attempt; set `ordered = False` if the order does not matter, to save the sorting. `time` names the column of event
+    time (a pair for two inputs; None for none): the frontier follows it, `lateness` behind. Every key in `state`
+    begins with the columns that the stream is keyed by, and only keys of the rows at hand may be used.
 
-    One instance is made per worker and batch; keep nothing on `self` that has to last, that is what `state` is for.
+    `on_time` gets the timers before the frontier, each once, before the rows of that batch: `due` maps the name of
+    every Timers in `state` to a RecordBatch of key, time and payload, in order of time. A timer set for a time before
+    the frontier fires in the next batch. Both methods return a RecordBatch or Table with the columns of `output`, or
+    None. Keep nothing on `self` that has to last; that is what `state` is for.
     """
 
     input: ClassVar[str | tuple[str, str]]
     output: ClassVar[str]
     state: ClassVar[Mapping[str, Any]] = {}
     time: ClassVar[str | tuple[str | None, str | None] | None] = None
-    lateness: ClassVar[str | int | float] = "0s"
+    lateness: ClassVar[str | float | timedelta] = "0s"
+    ordered: ClassVar[bool] = True
 
     def on_batch(self, *inputs_state_now: Any) -> pa.RecordBatch | pa.Table | None:
-        """Take a batch of rows into the state and return the rows to emit."""
-        raise NotImplementedError(f"{type(self).__name__} has no on_batch(self, rows, state, now)")
+        """Take the rows of a batch into the state and return the rows to emit."""
+        raise NotImplementedError(f"{type(self).__name__} has no on_batch")
 
-    def on_time(self, due: pa.RecordBatch, state: Mapping[str, Any], now: Now) -> pa.RecordBatch | pa.Table | None:
-        """Answer the timers that are due, in order of time."""
-        raise NotImplementedError(f"{type(self).__name__} has no on_time(self, due, state, now)")
+    def on_time(
+        self, due: Mapping[str, pa.RecordBatch], state: Mapping[str, Any], now: Now
+    ) -> pa.RecordBatch | pa.Table | None:
+        """Answer the timers that are due."""
+        raise NotImplementedError(f"{type(self).__name__} has no on_time")
 
 
 def listing(names: Iterable[str]) -> str:

@@ -194,20 +194,17 @@ class Engine:
             for stage in range(len(self.owners))
         ]
         tag = f"meander-{self.query_id}-{token.epoch}-{token.version}-{token.attempt}"
-        barrier = len(workers) <= sum(place.cores for place in self.places.now())
+        barrier = len(workers) <= sum(place.cores for place in set(self._seats.values()))
         used = dict(self._seats)
 
-        def lost() -> bool:
-            return self.stopping_hard or bool(self.places.gone(used))
-
+        if self.gateway.local:
+            return self.pipeline.run(rows, slots, controls, used, barrier)
         self.gateway.context.addJobTag(tag)
         try:
-            with Watchdog(lost, lambda: self.gateway.cancel(tag)):
+            with Watchdog(lambda: bool(self.places.gone(used)), lambda: self.gateway.cancel(tag)):
                 return self.pipeline.run(rows, slots, controls, used, barrier)
         finally:
             self.gateway.context.removeJobTag(tag)
-
-    stopping_hard = False
 
     def _control(self, stage: int, worker: WorkerId, slot: int, token: Token) -> Control:
         owned = self.owners[stage] == worker
@@ -260,8 +257,10 @@ class Engine:
 
     def _seat(self) -> None:
         """Give every worker a place; wait a while for executors to come back before giving up."""
-        places = self.places.now()
         workers = self.workers
+        if self._seats.keys() >= set(workers):
+            return  # The watchdog and the tasks themselves notice when a place is gone.
+        places = self.places.now()
         if not self.gateway.local and sum(place.cores for place in places) < len(workers):
             places = self.places.wait_for(len(workers), WAIT_FOR_EXECUTORS_S)
         if self.gateway.local:

@@ -34,11 +34,15 @@ class Routing:
         self.key, self.bins, self.count = tuple(key), len(slots), count
         self.table = gateway.array(slots)
 
-    def route(self, rows: DataFrame) -> DataFrame:
-        """The rows, each in the partition of its slot; reports of an earlier stage stay in the slot they name."""
+    def route(self, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """These columns, each row in the partition of its slot; reports of an earlier stage stay in the slot they name.
+
+        Few calls, because each makes Spark analyse a plan anew.
+        """
         from pyspark.sql import functions as F
 
         slot = F.get(self.table, bin_of(self.key, self.bins))
-        if REPORT in rows.columns:
+        if REPORT in columns:
             slot = F.when(F.col(REPORT).isNotNull(), F.col(SLOT) % self.count).otherwise(slot)
-        return rows.withColumn(SLOT, slot).repartitionById(self.count, F.col(SLOT)).drop(SLOT)
+        quoted = [F.col(f"`{name}`") for name in columns]
+        return rows.select(*quoted, slot.alias(SLOT)).repartitionById(self.count, F.col(SLOT)).drop(SLOT)

@@ -38,15 +38,12 @@ def taken_apart(chunks: Iterable[pa.Scalar], takes: pa.Schema, stage: Stage) -> 
         rows = rows.filter(pc.is_null(told)).drop_columns([REPORT])
     reasons = _reasons(rows, stage)
     if BAD in takes.names:
-        rows_without = rows.drop_columns([BAD])
-    else:
-        rows_without = rows
+        rows = rows.drop_columns([BAD])
     dead = None
     if reasons is not None:
         is_dead = pc.is_valid(reasons)
-        dead = _letters(rows_without.filter(is_dead), reasons.filter(is_dead))
-        rows_without = rows_without.filter(pc.invert(is_dead))
-    rows = rows_without
+        dead = _letters(rows.filter(is_dead), reasons.filter(is_dead))
+        rows = rows.filter(pc.invert(is_dead))
     return Incoming(rows, [rows[name] for name in stage.key.names], dead, reports)
 
 

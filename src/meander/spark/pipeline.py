@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,24 +13,25 @@ from meander.spark.exchange import Routing
 from meander.spark.gateway import Gateway
 from meander.spark.incoming import BAD, REPORT
 from meander.spark.messages import Control, Report
-from meander.spark.outgoing import FINAL, SLOT, passed_on
+from meander.spark.outgoing import FINAL, passed_on
 from meander.spark.places import Place
 from meander.spark.task import Work
 from meander.types import WorkerId
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-Shape = Callable[["DataFrame"], "DataFrame"]
-"""Turns the rows a stage is given into the columns its operator takes, in Spark's expressions."""
-
+    from pyspark.sql import Column, DataFrame
 
 @dataclass(frozen=True)
 class Step:
-    """One operator of the chain, and how its rows are shaped from what comes before it."""
+    """One operator of the chain, and how its rows come out of what is before it.
+
+    `made` are columns that have to be computed first, as Spark expressions; `bad` is an expression that says why a
+    row cannot be used, null where it can.
+    """
 
     stage: Stage
-    shape: Shape
+    made: Mapping[str, Column]
+    bad: Column | None = None
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,10 @@ class Pipeline:
         return tuple(step.stage for step in self.steps)
 
     def _takes(self, at: int) -> pa.Schema:
-        fields = [field.with_nullable(True) for field in self.steps[at].stage.input]
-        return pa.schema([pa.field(BAD if at == 0 else REPORT, pa.string()), *fields])
+        step = self.steps[at]
+        marks = [name for name, is_there in ((REPORT, at > 0), (BAD, step.bad is not None)) if is_there]
+        fields = [field.with_nullable(True) for field in step.stage.input]
+        return pa.schema([*[pa.field(name, pa.string()) for name in marks], *fields])
 
     def run(
         self,
@@ -76,11 +79,8 @@ class Pipeline:
         """Run one attempt; `slots` gives each stage's slot of every bin, `controls` its messages by slot."""
         frame = rows
         for at, step in enumerate(self.steps):
-            frame = step.shape(frame)
-            names = [REPORT, SLOT] if at else [BAD]
-            frame = frame.select(*[f"`{name}`" for name in [*names, *step.stage.input.names]])
             count = len(controls[at])
-            routed = self._routing(at, slots[at], count).route(frame)
+            routed = self._routing(at, slots[at], count).route(_computed(frame, step), self._takes(at).names)
             locations = [places[WorkerId(control.worker)].location for control in controls[at]]
             messages = [control.to_bytes() for control in controls[at]]
             handed = self.gateway.with_control(routed, self.gateway.pinned(messages, locations))
@@ -93,6 +93,13 @@ class Pipeline:
             key = self.steps[at].stage.key.names
             self._routings[at] = (wanted, Routing(self.gateway, key, wanted, count))
         return self._routings[at][1]
+
+
+def _computed(frame: DataFrame, step: Step) -> DataFrame:
+    made = dict(step.made)
+    if step.bad is not None:
+        made[BAD] = step.bad
+    return frame.withColumns(made) if made else frame
 
 
 def _read(rows: Sequence[object]) -> Told:

@@ -20,8 +20,8 @@ from meander.route.hashing import bits_of, checksum
 from meander.route.keys import Keys
 from meander.state import base_kernel, shape_kernel, write_kernel
 from meander.state.changes import Changes, changes
-from meander.state.columns import fixed_column, from_words, is_record, record_column
-from meander.state.extents import Extents, mapped, reserve, sized
+from meander.state.columns import NO_OCTETS, fixed_column, from_words, is_record, record_column
+from meander.state.extents import LENGTH, Extents, mapped, reserve, sized
 from meander.state.layout import (
     CAPACITY,
     FIELDS,
@@ -68,6 +68,7 @@ class Base:
         self.grown = 0
         self._shape = self.layout.shape
         self._records = np.array(self.layout.records, dtype=np.int64)
+        self.is_new = False
         header, self._directory = self._opened()
         self._extents = Extents(path / f"{spec.name}.arena", header[SPACE:])
         self._refresh()
@@ -100,7 +101,7 @@ class Base:
         self._directory[gone] = 0
         starts, sizes = np.append(mine[:, START], mine[:, HEAP]), np.append(mine[:, WORDS], mine[:, HEAP_WORDS])
         if sizes.any():
-            self._extents.free(starts, sizes, all_of_it=True)
+            self._extents.free(starts, sizes, for_good=True)
 
     def clear(self) -> None:
         """Hold no bin, and give all space back to the disk."""
@@ -129,13 +130,13 @@ class Base:
 
     def seek(self, keys: Probe, order: Words = NO_WORDS) -> Words:
         """The handle of each key that is packed already, or -1."""
-        self._refresh()
-        handles = np.empty(keys.bins.size, np.int64)
-        base_kernel.find(
-            self._directory, self._extents.words, self._shape, order, keys.bins, keys.hashes, keys.words, keys.heap,
-            handles,
-        )  # fmt: skip
-        return handles
+        return self._found(keys, order, np.empty((self.layout.width - 1, 0), np.int64), NO_OCTETS)
+
+    def load(self, keys: Probe, order: Words) -> tuple[Words, Words, NDArray[np.uint8]]:
+        """The handle of each key, the words of its values, a row for each column, and the marks of its row, or 0."""
+        values = np.empty((self.layout.width - 1, keys.bins.size), np.int64)
+        marks = np.empty(keys.bins.size * self.layout.marks, np.uint8)
+        return self._found(keys, order, values, marks), values, marks.reshape(-1, self.layout.marks)
 
     def read(self, handles: Words, at: int) -> tuple[Words, NDArray[np.bool_]]:
         """Value column `at` of these rows as words, and where it is not null; a handle of -1 has null."""
@@ -220,9 +221,12 @@ class Base:
         everything = mapped(path, words)
         header, directory = everything[:HEADER], everything[HEADER:].reshape(self.bins, FIELDS)
         fingerprint = self._fingerprint()
-        if (header[FORMAT], header[FINGERPRINT]) != (VERSION, fingerprint):
+        arena = self.path / f"{self.spec.name}.arena"
+        size = arena.stat().st_size if arena.exists() else 0
+        if (header[FORMAT], header[FINGERPRINT]) != (VERSION, fingerprint) or size < header[SPACE + LENGTH] * 8:
+            self.is_new = True
             everything[:] = 0
-            (self.path / f"{self.spec.name}.arena").unlink(missing_ok=True)
+            arena.unlink(missing_ok=True)
             header[FINGERPRINT], header[FORMAT] = fingerprint, VERSION
         return header, directory
 
@@ -266,6 +270,15 @@ class Base:
             delta.orders,
         )  # fmt: skip
         self._trim(delta.bins)
+
+    def _found(self, keys: Probe, order: Words, values: Words, marks: NDArray[np.uint8]) -> Words:
+        self._refresh()
+        handles = np.empty(keys.bins.size, np.int64)
+        base_kernel.find(
+            self._directory, self._extents.words, self._extents.octets, self._shape, order, keys.bins, keys.hashes,
+            keys.words, keys.heap, handles, values, marks,
+        )  # fmt: skip
+        return handles
 
     def _make_room(self, bins: Words, rows: Words, heap_words: Words) -> None:
         """Move the bins that will not have room for so many more rows and words to larger extents."""

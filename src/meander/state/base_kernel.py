@@ -27,19 +27,22 @@ GROUP = 64
 
 @kernel
 def find(
-    directory: Directory, arena: Words, shape: Words, order: Words, bins: Bins, hashes: Hashes, words: Words,
-    heap: Words, handles: Words,
+    directory: Directory, arena: Words, octets: Octets, shape: Words, order: Words, bins: Bins, hashes: Hashes,
+    words: Words, heap: Words, handles: Words, values: NDArray[np.int64], present: Octets,
 ) -> None:  # fmt: skip
-    """Fill the handle of each key, or -1. `order` may be empty: the keys are taken as they come.
+    """Fill the handle of each key, or -1, and unless `present` is empty the words and the marks of its row, or 0.
 
-    A key is its word, or where keys are wide the reference to its record in `heap`.
+    A key is its word, or where keys are wide the reference to its record in `heap`. `order` may be empty: the keys are
+    taken as they come.
 
     Nearly all of the time goes into waiting for memory. So a group of keys at a time goes through each step, without a
     branch between loads that could be guessed wrong: then the processor waits for many of them at once.
     """
-    width, wide, shift = shape[0], shape[3] != 0, np.uint64(shape[4])
+    width, marks, ordered, wide, shift = shape[0], shape[1], shape[2] != 0, shape[3] != 0, np.uint64(shape[4])
     if arena.size == 0:
         handles[:] = -1
+        values[:] = 0
+        present[:] = 0
         return
     starts, sizes, slots = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
     entries, rows, found = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
@@ -90,6 +93,25 @@ def find(
                 at = directory[b, HEAP]
                 row = _next(arena, starts[g], sizes[g], slots[g], width, wide, at, full, word, heap)
                 handles[i] = (b << 32) | row if row >= 0 else -1
+        if present.size:
+            for g in range(count):
+                i = order[begin + g] if order.size else begin + g
+                if handles[i] < 0:
+                    for c in range(width - 1):
+                        values[c, i] = 0
+                    for m in range(marks):
+                        present[i * marks + m] = 0
+                    continue
+                row = handles[i] & LOW
+                rows_at = starts[g] + sizes[g]
+                for c in range(width - 1):
+                    values[c, i] = arena[rows_at + row * width + 1 + c]
+                capacity = directory[bins[i], CAPACITY]
+                marks_at = rows_at + capacity * width
+                if ordered:
+                    marks_at += capacity + (capacity + BLOCK - 1) // BLOCK
+                for m in range(marks):
+                    present[i * marks + m] = octets[(marks_at << 3) + row * marks + m]
 
 
 @kernel

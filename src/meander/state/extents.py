@@ -145,10 +145,10 @@ class Extents:
             self._map(length)
         return starts
 
-    def free(self, starts: Words, sizes: Words, all_of_it: bool = False) -> None:
-        """Give extents back; to the disk too where much has come together, or `all_of_it`."""
-        every = np.concatenate([self._starts, starts[sizes > 0]])
-        extent = np.concatenate([self._sizes, sizes[sizes > 0]])
+    def free(self, starts: Words, sizes: Words, for_good: bool = False) -> None:
+        """Give extents back; to the disk too if `for_good`, or where much has come together."""
+        starts, sizes = starts[sizes > 0], sizes[sizes > 0]
+        every, extent = np.append(self._starts, starts), np.append(self._sizes, sizes)
         pairs = np.array(merged(every, extent), dtype=np.int64).reshape(-1, 2)
         self._starts, self._sizes = pairs[:, 0].copy(), pairs[:, 1].copy()
         tail = int(self.header[TAIL])
@@ -159,10 +159,14 @@ class Extents:
         self._changed()
         free = self.free_words
         self._given_back = min(self._given_back, free)
-        if all_of_it or (free - self._given_back) * 8 > int(self.header[TAIL]):
+        if (free - self._given_back) * 8 > int(self.header[TAIL]):
             for start, size in zip(self._starts.tolist(), self._sizes.tolist(), strict=True):
                 self._discard(start, start + size)
             self._given_back = free
+        elif for_good:
+            for k in np.unique(np.searchsorted(self._starts, starts, side="right") - 1).tolist():
+                if k >= 0:
+                    self._discard(int(self._starts[k]), int(self._starts[k] + self._sizes[k]))
 
     def clear(self) -> None:
         """Give everything back."""

@@ -46,7 +46,8 @@ class Holding:
         self._header, self._held = everything[:HEADER], everything[HEADER:]
         self.bases = {spec.name: Base.open(directory, spec, bins) for spec in self.specs}
         mine = (MADE_BY, self._fingerprint(), _boot())
-        if tuple(self._header[[FORMAT, FINGERPRINT, BOOT]].tolist()) != mine or self._header[TORN]:
+        is_lost = any(base.is_new for base in self.bases.values())
+        if is_lost or self._header[TORN] or tuple(self._header[[FORMAT, FINGERPRINT, BOOT]].tolist()) != mine:
             self.reset()
             self._header[[FORMAT, FINGERPRINT, BOOT]] = mine
 
@@ -68,11 +69,13 @@ class Holding:
     @property
     def version(self) -> int:
         """The version of the state that is held; -1 where nothing is."""
+        self._settle()
         return int(self._header[VERSION])
 
     @property
     def held(self) -> NDArray[np.bool_]:
         """Which bins are held."""
+        self._settle()
         return np.asarray(self._held != 0)
 
     def advance(self, version: int, deltas: Mapping[str, pa.Table]) -> None:
@@ -125,6 +128,7 @@ class Holding:
 
     def begin(self) -> dict[str, Table]:
         """The tables as one batch sees them; what it does to them ends in their deltas."""
+        self._settle()
         return {spec.name: Table(self.bases[spec.name], spec, self.bins) for spec in self.specs}
 
     def extract(self, bin_ids: Sequence[int] | Words) -> dict[str, pa.Table]:
@@ -138,6 +142,11 @@ class Holding:
     def bytes(self) -> Words:
         """The bytes that each bin takes."""
         return self._sum([base.bytes_of(np.arange(self.bins)) for base in self.bases.values()])
+
+    def _settle(self) -> None:
+        # Another process may have been killed in a change while this one had the files open.
+        if self._header[TORN]:
+            self.reset()
 
     @contextmanager
     def _change(self) -> Iterator[None]:

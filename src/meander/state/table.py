@@ -197,15 +197,17 @@ class Table:
         if not is_ascending(mine.bins[new]):
             order = np.empty(size - before, np.int64)
             by_bin(mine.bins[new], self.bins, order)
-        handles = self._base.seek(Probe(mine.bins[new], mine.hashes[new], mine.words[new], mine.heap), order)
+        sought = Probe(mine.bins[new], mine.hashes[new], mine.words[new], mine.heap)
+        handles, words, marks = self._base.load(sought, order)
         self._handles[new] = handles
         self._present[new] = handles >= 0
         for at, column in enumerate(self._columns):
-            words, column.valid[new] = self._base.read(handles, at)
+            byte, bit = divmod(at + 1, 8)
+            column.valid[new] = (marks[:, byte] >> bit) & 1
             if isinstance(column, FixedColumn):
-                column.values[new] = from_words(words, column.values.dtype)
+                column.values[new] = from_words(words[at], column.values.dtype)
             else:
-                column.references[new] = column.put(*self._base.texts(handles, words))
+                column.references[new] = column.put(*self._base.texts(handles, words[at]))
 
     def _fold(self, how: str, name: str, rows: Words, amounts: NDArray[Any] | float) -> None:
         column = self._fixed(name)

@@ -27,6 +27,8 @@ class Timers:
     @staticmethod
     def spec(name: str, key: KeyType, payload: tuple[tuple[str, pa.DataType], ...] = ()) -> TableSpec:
         """The table of timers with this payload."""
+        if TIME in (*key.names, *dict(payload)):
+            raise InvalidOption(f"timers {name!r} keep the column name {TIME!r} for when they fire; rename yours")
         leading = len(key.fields) if key.leading is None else key.leading
         return TableSpec(name, KeyType((*key.fields, (TIME, TIME_TYPE)), leading), payload, TIME)
 

@@ -1,0 +1,272 @@
+"""A user's operator class as a stage: checked when it is declared, called with Arrow batches and views of its state."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from meander.errors import InvalidOption
+from meander.operators.conform import conform
+from meander.operators.durations import microseconds
+from meander.operators.operator import Now, Operator, Output, Stage, key_of, listing
+from meander.operators.ordering import ascending, sorted_rows
+from meander.operators.times import newest_of, time_type
+from meander.route.columns import whole_column
+from meander.route.keys import Keys, KeyType
+from meander.route.schema import schema
+from meander.state.declare import KeyedTable, Multimap, Timers
+from meander.types import BinId
+from meander.values import kind
+
+if TYPE_CHECKING:
+    from meander.state.spec import TableSpec
+    from meander.state.table import Table
+
+SIDE = "__input"
+"""The column that says which of two inputs a row is of: 0 left, 1 right."""
+
+SIDES = ("left", "right")
+
+_WIDER = {
+    pa.int8(): (pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    pa.int16(): (pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    pa.int32(): (pa.int64(), pa.float64()),
+    pa.float32(): (pa.float64(),),
+    pa.large_string(): (pa.string(),),
+    pa.large_binary(): (pa.binary(),),
+}
+
+
+class Custom(Stage):
+    """What the `on_batch` and `on_time` of a user's operator return.
+
+    In every call the timers that are due come first, then the rows: what a timer was set for happened before the
+    frontier, and most rows come after it. A timer that is set for a time before the frontier fires in the next call.
+
+    With two inputs the schema and the key are pairs, and the rows of both come as one table: `__input` is 0 or 1, the
+    columns are called `left.x` and `right.x`, and those of the other side are null.
+    """
+
+    def __init__(
+        self,
+        operator: type[Operator] | Operator,
+        input: pa.Schema | tuple[pa.Schema, pa.Schema],
+        key: Sequence[str] | tuple[Sequence[str], Sequence[str]],
+    ) -> None:
+        self.operator = _instance(operator)
+        self.who = type(self.operator).__name__
+        self.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.who).lower()
+        self.declared = self._declared(input)
+        given = input if isinstance(input, tuple) else (input,)
+        self.input = paired(*given) if len(given) == 2 else given[0]
+        self.keyed: tuple[tuple[str, ...], ...] = tuple(map(tuple, key)) if len(given) == 2 else (tuple(key),)
+        if len(self.keyed) != len(given):
+            raise InvalidOption(f"{self.who} has two inputs; give the key of each, as a pair of lists of columns")
+        self.key = self._key(given)
+        self.output = self._schema("output")
+        self.state = self._state()
+        self.tables = self._tables()
+        self.time = self._time()
+        self.lateness = microseconds(f"{self.who}.lateness", self.operator.lateness)
+        self._check_methods()
+        self._only: BinId | None = None
+
+    def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
+        """Call `on_time` with the timers that are due, then `on_batch` with the rows."""
+        operator = copy.copy(self.operator)
+        state = {name: declaration.view(name, tables) for name, declaration in self.state.items()}
+        answers = []
+        if self._timers and now.frontier is not None:
+            due = {name: self._due(tables[name], state[name].take(now.frontier)) for name in self._timers}
+            if any(each.num_rows for each in due.values()):
+                answers.append(("on_time", operator.on_time(due, state, now)))
+        inputs, newest = self._inputs(rows)
+        if rows.num_rows:
+            answers.append(("on_batch", operator.on_batch(*inputs, state, now)))
+        found = [conform(f"{self.who}.{method}", each, self.output) for method, each in answers if each is not None]
+        found = [each for each in found if each.num_rows]
+        return Output(pa.concat_tables(found) if found else None, None, newest)
+
+    def due_bins(self, tables: Mapping[str, Table], now: Now) -> NDArray[np.int32]:
+        """The bins that have timers that are due."""
+        if now.frontier is None:
+            return np.empty(0, dtype=np.int32)
+        found = [tables[name].bins_of(tables[name].due(now.frontier)) for name in self._timers]
+        return np.unique(np.concatenate([np.empty(0, dtype=np.int32), *found]))
+
+    def only(self, bin: BinId) -> Stage:
+        """The stage that sees the timers of this bin alone."""
+        narrow = copy.copy(self)
+        narrow._only = bin
+        return narrow
+
+    @property
+    def _timers(self) -> list[str]:
+        return [name for name, declaration in self.state.items() if isinstance(declaration, Timers)]
+
+    def _due(self, table: Table, due: pa.RecordBatch) -> pa.RecordBatch:
+        if self._only is None or not due.num_rows:
+            return due
+        keys = table.spec.key.encode([due.column(name) for name in table.spec.key.names])
+        return due.take(pa.array(np.flatnonzero(keys.bins(table.bins) == self._only)))
+
+    def _inputs(self, rows: pa.Table) -> tuple[list[pa.RecordBatch], int | None]:
+        """The rows of each input, with the columns and types it declares, in order, and the newest event time."""
+        inputs, newest = [], None
+        for at, (declared, time) in enumerate(zip(self.declared, self.time, strict=True)):
+            if len(self.declared) == 1:
+                mine = rows.select(declared.names)
+            else:
+                mine = rows.filter(pc.equal(rows[SIDE], at))
+                mine = mine.select([f"{SIDES[at]}.{name}" for name in declared.names]).rename_columns(declared.names)
+            mine = pa.table([whole_column(mine[field.name].cast(field.type)) for field in declared], schema=declared)
+            if self.operator.ordered and mine.num_rows:
+                first = [] if time is None else [time]
+                others = [name for name in declared.names if name not in first]
+                mine = mine.take(pa.array(sorted_rows(ascending(mine, [*first, *others]))))
+            if time is not None and mine.num_rows:
+                latest = newest_of(mine, time)
+                newest = latest if newest is None or latest is None else max(newest, latest)
+            columns = [whole_column(column) for column in mine.columns]
+            inputs.append(pa.RecordBatch.from_arrays(columns, schema=declared))
+        return inputs, newest
+
+    def _declared(self, input: pa.Schema | tuple[pa.Schema, pa.Schema]) -> tuple[pa.Schema, ...]:
+        given = input if isinstance(input, tuple) else (input,)
+        texts = getattr(self.operator, "input", None)
+        texts = tuple(texts) if isinstance(texts, tuple | list) else (texts,)
+        if len(texts) > 2 or not all(isinstance(text, str) for text in texts):
+            raise InvalidOption(
+                f'{self.who}.input is {texts[0] if len(texts) == 1 else texts!r}; write columns as in "user string, '
+                'ts timestamp", or a pair of such texts'
+            )
+        if len(texts) != len(given):
+            raise InvalidOption(f"{self.who}.input declares {len(texts)} inputs but is given {len(given)}")
+        return tuple(
+            self._matched(self._schema("input", text), schema) for text, schema in zip(texts, given, strict=True)
+        )
+
+    def _matched(self, declared: pa.Schema, given: pa.Schema) -> pa.Schema:
+        for field in declared:
+            if given.names.count(field.name) != 1:
+                raise InvalidOption(
+                    f"{self.who}.input declares {field.name!r}, which the stream does not have; it has {listing(given.names)}"
+                )
+            found = given.field(field.name).type
+            if not _is_like(found, field.type) and field.type not in _WIDER.get(found, ()):
+                raise InvalidOption(
+                    f"{self.who}.input declares {field.name!r} as {field.type}, but the stream has it as {found}; "
+                    "declare that, or cast the column"
+                )
+        return pa.schema([field.with_nullable(True) for field in declared])
+
+    def _key(self, given: Sequence[pa.Schema]) -> KeyType:
+        found = [key_of(schema, key) for schema, key in zip(given, self.keyed, strict=True)]
+        if len(found) == 2 and not _are_like(found[0].types, found[1].types):
+            raise InvalidOption(
+                f"the keys of the two inputs of {self.who} are ({listing(map(str, found[0].types))}) and "
+                f"({listing(map(str, found[1].types))}); they must have the same types"
+            )
+        return found[0]
+
+    def _schema(self, attribute: str, text: object = None) -> pa.Schema:
+        given = getattr(self.operator, attribute, None) if text is None else text
+        if not isinstance(given, str):
+            raise InvalidOption(f'{self.who}.{attribute} is {kind(given)}; write columns as in "user string, n bigint"')
+        try:
+            return schema(given)
+        except InvalidOption as error:
+            raise InvalidOption(f"{self.who}.{attribute}: {error}") from None
+
+    def _state(self) -> dict[str, KeyedTable | Multimap | Timers]:
+        state = self.operator.state
+        if not isinstance(state, Mapping):
+            raise InvalidOption(f"{self.who}.state is {kind(state)}; write a dictionary of names and declarations")
+        for name, declaration in state.items():
+            if not isinstance(declaration, KeyedTable | Multimap | Timers):
+                raise InvalidOption(
+                    f"{self.who}.state[{name!r}] is {kind(declaration)}; declare a KeyedTable, a Multimap or Timers"
+                )
+        return dict(state)
+
+    def _tables(self) -> tuple[TableSpec, ...]:
+        found: list[TableSpec] = []
+        mine, leading = self.key.types, len(self.key.types)
+        for name, declaration in self.state.items():
+            types = tuple(schema(declaration.key).types)
+            if not _are_like(types[:leading], mine):
+                raise InvalidOption(
+                    f"{self.who}.state[{name!r}] has the key ({declaration.key}), but the stream is keyed by "
+                    f"({listing(map(str, mine))}); a state's key begins with the columns that the stream is keyed by"
+                )
+            try:
+                found += declaration.specs(name, leading)
+            except InvalidOption as error:
+                raise InvalidOption(f"{self.who}.state[{name!r}]: {error}") from None
+        return tuple(found)
+
+    def _time(self) -> tuple[str | None, ...]:
+        given = self.operator.time
+        names: tuple[Any, ...] = tuple(given) if isinstance(given, tuple | list) else (given,) * len(self.declared)
+        if len(names) != len(self.declared):
+            raise InvalidOption(f"{self.who}.time is {given!r}; name one column for each input, or None")
+        for declared, name in zip(self.declared, names, strict=True):
+            if name is not None:
+                time_type(declared, name, f"{self.who}.time")
+        return names
+
+    def _check_methods(self) -> None:
+        wanted = len(self.declared) + 2
+        self._check_method("on_batch", wanted, "rows, state, now" if wanted == 3 else "left, right, state, now")
+        has_on_time = type(self.operator).on_time is not Operator.on_time
+        if self._timers:
+            self._check_method("on_time", 3, "due, state, now")
+        elif has_on_time:
+            raise InvalidOption(f"{self.who} has on_time but declares no Timers in its state; declare them or drop it")
+
+    def _check_method(self, name: str, wanted: int, example: str) -> None:
+        method = getattr(self.operator, name)
+        if getattr(type(self.operator), name, None) is getattr(Operator, name):
+            raise InvalidOption(f"{self.who} has no {name}; write {name}(self, {example})")
+        try:
+            inspect.signature(method).bind(*range(wanted))
+        except TypeError:
+            raise InvalidOption(
+                f"{self.who}.{name} takes {inspect.signature(method)}; write {name}(self, {example})"
+            ) from None
+
+
+def paired(left: pa.Schema, right: pa.Schema) -> pa.Schema:
+    """The schema in which the rows of two inputs come as one table."""
+    sides = zip(SIDES, (left, right), strict=True)
+    fields = [pa.field(f"{side}.{field.name}", field.type) for side, schema in sides for field in schema]
+    return pa.schema([pa.field(SIDE, pa.int32()), *fields])
+
+
+def _instance(operator: object) -> Operator:
+    if isinstance(operator, type) and issubclass(operator, Operator):
+        try:
+            operator = operator()
+        except TypeError as error:
+            raise InvalidOption(f"{operator.__name__} cannot be made: {error}; give an instance of it") from None
+    if not isinstance(operator, Operator):
+        raise InvalidOption(f"{kind(operator)} is no operator; give a subclass of me.Operator, or an instance of one")
+    return operator
+
+
+def _is_like(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether two types are the same but for the name of a time zone."""
+    both = pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted)
+    return bool(found == wanted or (both and found.unit == wanted.unit and (found.tz is None) == (wanted.tz is None)))
+
+
+def _are_like(found: Sequence[pa.DataType], wanted: Sequence[pa.DataType]) -> bool:
+    return len(found) == len(wanted) and all(map(_is_like, found, wanted))
