@@ -17,6 +17,7 @@ import pyarrow as pa
 from meander.errors import InvalidOption
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
+from meander.operators.custom import SIDE, SIDES, Custom
 from meander.operators.dedup import Dedup
 from meander.operators.fold import Fold
 from meander.operators.operator import Operator, Stage
@@ -24,7 +25,7 @@ from meander.operators.top_k import TopK
 from meander.operators.window import Duration, window
 from meander.spark.gateway import Gateway
 from meander.spark.incoming import BAD, REPORT
-from meander.spark.outgoing import SLOT
+from meander.spark.outgoing import ALL, SLOT
 from meander.spark.pipeline import Step
 from meander.spark.running import Query, start
 from meander.spark.settings import Settings
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = ["ConnectedStreams", "KeyedStream", "Query", "Stream", "WindowedStream", "stream"]
-
-ALL = "__all"
-"""The key column of a stream that has no key: one for all rows."""
 
 
 @dataclass(frozen=True)
@@ -178,11 +176,10 @@ class KeyedStream:
             raise InvalidOption("connect takes two sources; an operator's output cannot be connected yet")
         return ConnectedStreams(self, other)
 
-    def process(self, operator: type[Operator]) -> Stream:
-        """Run an operator of your own: a class that derives from `me.Operator`."""
-        from meander.operators.custom import Custom
-
-        return self._add(lambda schema: Custom(schema, self.key, operator))
+    def process(self, operator: type[Operator] | Operator) -> Stream:
+        """Run an operator of your own: a class that derives from `me.Operator`, or an instance of one."""
+        stage = Custom(operator, self._keyed_schema(), self.key)
+        return self._add(lambda schema: Custom(operator, schema, self.key), columns=stage.declared[0].names)
 
     def _add(self, build: Callable[[pa.Schema], Stage], columns: Sequence[str] | None = None) -> Stream:
         """Add an operator that reads the key and these columns; None: all of them."""
@@ -204,6 +201,50 @@ class KeyedStream:
             source = source.sparkSession.createDataFrame([], from_arrow_schema(self.stream.schema))
         new = source.select(*[made.alias(name) for name, made in self.made.items()])
         return pa.schema([*kept, *to_arrow_schema(new.schema, timezone="UTC")])
+
+
+@dataclass(frozen=True)
+class ConnectedStreams:
+    """Two streams with keys of the same types, for an operator with two inputs."""
+
+    left: KeyedStream
+    right: KeyedStream
+
+    def process(self, operator: type[Operator] | Operator) -> Stream:
+        """Run an operator of your own whose `on_batch` takes `left, right, state, now`."""
+        from pyspark.sql import functions as F
+
+        both = (self.left, self.right)
+        key = (self.left.key, self.right.key)
+        declared = Custom(operator, tuple(each._keyed_schema() for each in both), key).declared
+        schemas = [
+            pa.schema([field for field in each._keyed_schema() if field.name in {*wanted.names, *each.key}])
+            for each, wanted in zip(both, declared, strict=True)
+        ]
+        stage = Custom(operator, (schemas[0], schemas[1]), key)
+        frames = [_as_side(each, at, schemas) for at, each in enumerate(both)]
+        source = frames[0].unionAll(frames[1])
+        keyed = {
+            mine: F.coalesce(F.col(f"`left.{mine}`"), F.col(f"`right.{other}`"))
+            for mine, other in zip(*key, strict=True)
+        }
+        return Stream(source, stage.input)._with(Step(stage, keyed))
+
+
+def _as_side(keyed: KeyedStream, side: int, schemas: Sequence[pa.Schema]) -> DataFrame:
+    """The rows of one input in the columns of both, null in those of the other."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    rows = keyed.stream.source
+    if keyed.made:
+        rows = rows.withColumns(dict(keyed.made))
+    columns = [F.lit(side).cast("int").alias(SIDE)]
+    for at, (name, schema) in enumerate(zip(SIDES, schemas, strict=True)):
+        for field in from_arrow_schema(schema):
+            value = F.col(f"`{field.name}`") if at == side else F.lit(None).cast(field.dataType)
+            columns.append(value.alias(f"{name}.{field.name}"))
+    return rows.select(*columns)
 
 
 @dataclass(frozen=True)

@@ -304,7 +304,7 @@ for version in range(10**6):
 
 
 def test_a_driver_stopped_at_any_moment_commits_nothing_after_the_next_claim(place, tmp_path):
-    for round_ in range(3):
+    for round_ in range(2):
         place = Location.of(tmp_path / str(round_))
         old = start(STOPPED, place.root)
         said = [old.stdout.readline() for _ in range(3 + 11 * round_)]

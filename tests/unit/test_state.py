@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -508,3 +509,32 @@ def test_a_key_of_two_numbers_to_a_number_takes_few_bytes(tmp_path):
         count(holding, range(100_000 + start, 110_000 + start))
     assert holding.bytes().sum() / 200_000 <= 40
     assert Layout.of(COUNTS, 64).width == 2
+
+
+def test_a_holding_stays_open_until_its_files_go(tmp_path):
+    holding = opened(tmp_path / "a")
+    count(holding, range(100))
+    assert Holding.open(tmp_path / "a", [COUNTS], 16) is holding
+    (tmp_path / "a" / "counts.arena").unlink()
+    again = Holding.open(tmp_path / "a", [COUNTS], 16)
+    assert (again.version, again.rows().sum()) == (-1, 0)
+    shutil.rmtree(tmp_path / "a")
+    third = opened(tmp_path / "a")
+    assert third is not again
+    count(third, range(5))
+    assert counted(third) == dict.fromkeys(range(5), 1)
+
+
+def test_a_change_that_another_process_left_torn_is_seen_by_one_that_had_it_open(tmp_path):
+    holding = opened(tmp_path)
+    count(holding, range(3000))
+    done = child(
+        tmp_path,
+        "import os, signal\n"
+        "from meander.state.base import Base\n"
+        "def killed(self, *rest): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Base._trim = killed\n"
+        "ts.count(holding, range(5000))",
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (holding.version, holding.held.any(), holding.rows().sum()) == (-1, False, 0)

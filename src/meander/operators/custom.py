@@ -22,7 +22,9 @@ from meander.operators.times import newest_of, time_type
 from meander.route.columns import whole_column
 from meander.route.keys import Keys, KeyType
 from meander.route.schema import schema
+from meander.state import timers
 from meander.state.declare import KeyedTable, Multimap, Timers
+from meander.state.views import TimersView
 from meander.types import BinId
 from meander.values import kind
 
@@ -67,9 +69,7 @@ class Custom(Stage):
         self.declared = self._declared(input)
         given = input if isinstance(input, tuple) else (input,)
         self.input = paired(*given) if len(given) == 2 else given[0]
-        self.keyed: tuple[tuple[str, ...], ...] = tuple(map(tuple, key)) if len(given) == 2 else (tuple(key),)
-        if len(self.keyed) != len(given):
-            raise InvalidOption(f"{self.who} has two inputs; give the key of each, as a pair of lists of columns")
+        self.keyed = self._keyed(key) if len(given) == 2 else (key,)
         self.key = self._key(given)
         self.output = self._schema("output")
         self.state = self._state()
@@ -85,7 +85,7 @@ class Custom(Stage):
         state = {name: declaration.view(name, tables) for name, declaration in self.state.items()}
         answers = []
         if self._timers and now.frontier is not None:
-            due = {name: self._due(tables[name], state[name].take(now.frontier)) for name in self._timers}
+            due = {name: self._due(name, tables, now.frontier) for name in self._timers}
             if any(each.num_rows for each in due.values()):
                 answers.append(("on_time", operator.on_time(due, state, now)))
         inputs, newest = self._inputs(rows)
@@ -112,11 +112,14 @@ class Custom(Stage):
     def _timers(self) -> list[str]:
         return [name for name, declaration in self.state.items() if isinstance(declaration, Timers)]
 
-    def _due(self, table: Table, due: pa.RecordBatch) -> pa.RecordBatch:
+    def _due(self, name: str, tables: Mapping[str, Table], frontier: int) -> pa.RecordBatch:
+        """The timers that are due, each for the last time."""
+        due = TimersView(timers.Timers(tables[name])).take(frontier)
         if self._only is None or not due.num_rows:
             return due
-        keys = table.spec.key.encode([due.column(name) for name in table.spec.key.names])
-        return due.take(pa.array(np.flatnonzero(keys.bins(table.bins) == self._only)))
+        key = tables[name].spec.key
+        bins = key.encode([due.column(column) for column in key.names]).bins(tables[name].bins)
+        return due.take(pa.array(np.flatnonzero(bins == self._only)))
 
     def _inputs(self, rows: pa.Table) -> tuple[list[pa.RecordBatch], int | None]:
         """The rows of each input, with the columns and types it declares, in order, and the newest event time."""
@@ -150,15 +153,14 @@ class Custom(Stage):
             )
         if len(texts) != len(given):
             raise InvalidOption(f"{self.who}.input declares {len(texts)} inputs but is given {len(given)}")
-        return tuple(
-            self._matched(self._schema("input", text), schema) for text, schema in zip(texts, given, strict=True)
-        )
+        return tuple(self._matched(self._schema("input", text), each) for text, each in zip(texts, given, strict=True))
 
     def _matched(self, declared: pa.Schema, given: pa.Schema) -> pa.Schema:
         for field in declared:
             if given.names.count(field.name) != 1:
+                there = listing(given.names)
                 raise InvalidOption(
-                    f"{self.who}.input declares {field.name!r}, which the stream does not have; it has {listing(given.names)}"
+                    f"{self.who}.input declares {field.name!r}, but the columns of the stream are {there}"
                 )
             found = given.field(field.name).type
             if not _is_like(found, field.type) and field.type not in _WIDER.get(found, ()):
@@ -167,6 +169,11 @@ class Custom(Stage):
                     "declare that, or cast the column"
                 )
         return pa.schema([field.with_nullable(True) for field in declared])
+
+    def _keyed(self, key: Sequence[Any]) -> tuple[Sequence[Any], ...]:
+        if isinstance(key, str) or len(key) != 2 or any(isinstance(each, str) for each in key):
+            raise InvalidOption(f"{self.who} has two inputs; give the key of each, as a pair of lists of columns")
+        return tuple(key)
 
     def _key(self, given: Sequence[pa.Schema]) -> KeyType:
         found = [key_of(schema, key) for schema, key in zip(given, self.keyed, strict=True)]
@@ -253,10 +260,11 @@ def paired(left: pa.Schema, right: pa.Schema) -> pa.Schema:
 
 def _instance(operator: object) -> Operator:
     if isinstance(operator, type) and issubclass(operator, Operator):
+        name = operator.__name__
         try:
             operator = operator()
         except TypeError as error:
-            raise InvalidOption(f"{operator.__name__} cannot be made: {error}; give an instance of it") from None
+            raise InvalidOption(f"{name} cannot be made: {error}; give an instance of it") from None
     if not isinstance(operator, Operator):
         raise InvalidOption(f"{kind(operator)} is no operator; give a subclass of me.Operator, or an instance of one")
     return operator

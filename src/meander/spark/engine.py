@@ -25,6 +25,7 @@ from meander.errors import MeanderError, QueryFailed
 from meander.planning import Problem, plan
 from meander.spark.gateway import Gateway
 from meander.spark.messages import Control, Part, Report, Token, packed, read_numbers, unpacked
+from meander.spark.outgoing import shown
 from meander.spark.output import Output
 from meander.spark.pipeline import Pipeline, Told
 from meander.spark.places import Place, Places, seat
@@ -300,7 +301,7 @@ class Engine:
             if report.stage == last and report.output
         ]
         inline = [told.inline[worker] for worker in sorted(told.inline)]
-        output = Output(self.pipeline.stages[last].output, inline, files)
+        output = Output(shown(self.pipeline.stages[last].output), inline, files)
         self.sink(output, self.gateway, session, version)
 
     def _commit(self, told: Told, version: int, batch: int, tick: int, offsets: str) -> Commit:

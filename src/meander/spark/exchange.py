@@ -1,7 +1,7 @@
 """Rows to the worker that owns their bin: hash, lookup and shuffle in the JVM, no Python.
 
-    bin  = the high bits of xxhash64(key columns)          the same in NumPy: `meander.route`
-    slot = one array literal, looked up at the bin         dense 0..n-1; worker ids travel in the control message
+bin  = the high bits of xxhash64(key columns)          the same in NumPy: `meander.route`
+slot = one array literal, looked up at the bin         dense 0..n-1; worker ids travel in the control message
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def taken_apart(chunks: Iterable[pa.Scalar], takes: pa.Schema, stage: Stage) -> 
         is_dead = pc.is_valid(reasons)
         dead = _letters(rows.filter(is_dead), reasons.filter(is_dead))
         rows = rows.filter(pc.invert(is_dead))
-    return Incoming(rows, [rows[name] for name in stage.key.names], dead, reports)
+    return Incoming(rows.select(stage.input.names), [rows[name] for name in stage.key.names], dead, reports)
 
 
 def _reasons(rows: pa.Table, stage: Stage) -> pa.Array | None:
@@ -98,5 +98,3 @@ def _letters(rows: pa.Table, reasons: pa.Array) -> pa.Table:
             rows = rows.set_column(at, field, pa.array(texts, pa.string()))
     shown = [json.dumps(row, default=str) for row in rows.to_pylist()]
     return pa.table([reasons, pa.array(shown, pa.string())], schema=DEAD)
-
-

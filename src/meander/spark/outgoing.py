@@ -12,7 +12,15 @@ from meander.spark.incoming import REPORT
 from meander.spark.messages import Control
 
 SLOT = "__slot"
+ALL = "__all"
+"""The key column of a stream without a key; it never reaches a sink."""
+
 FINAL = pa.schema([("report", pa.string()), ("output", pa.binary())])
+
+
+def shown(schema: pa.Schema) -> pa.Schema:
+    """The columns of an output that a sink sees."""
+    return pa.schema([field for field in schema if field.name != ALL])
 
 
 def passed_on(stage: Stage) -> pa.Schema:
@@ -37,6 +45,7 @@ class Outgoing:
         if not self.last:
             self.rows = rows
             return
+        rows = rows.select(shown(rows.schema).names)
         if rows.nbytes <= self.control.inline:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, rows.schema) as writer:

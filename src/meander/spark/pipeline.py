@@ -21,6 +21,7 @@ from meander.types import WorkerId
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+
 @dataclass(frozen=True)
 class Step:
     """One operator of the chain, and how its rows come out of what is before it.
@@ -65,7 +66,9 @@ class Pipeline:
     def _takes(self, at: int) -> pa.Schema:
         step = self.steps[at]
         marks = [name for name, is_there in ((REPORT, at > 0), (BAD, step.bad is not None)) if is_there]
-        fields = [field.with_nullable(True) for field in step.stage.input]
+        # An operator with two inputs has the key beside its columns: that of whichever input a row is of.
+        apart = [pa.field(name, type_) for name, type_ in step.stage.key.fields if name not in step.stage.input.names]
+        fields = [field.with_nullable(True) for field in (*step.stage.input, *apart)]
         return pa.schema([*[pa.field(name, pa.string()) for name in marks], *fields])
 
     def run(
@@ -110,5 +113,3 @@ def _read(rows: Sequence[object]) -> Told:
         if output is not None:
             inline[WorkerId(report.worker)] = pa.ipc.open_stream(pa.py_buffer(bytes(output))).read_all()
     return Told(tuple(reports), inline)
-
-

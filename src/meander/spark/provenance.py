@@ -51,7 +51,9 @@ def is_done(log: Log, batch: int, query: str, offsets: str) -> bool:
     last = log.last
     if last is None:
         if batch != 0:
-            raise ForeignCheckpoint(f"Spark begins with batch {batch} and nothing is committed; start with a new checkpoint")
+            raise ForeignCheckpoint(
+                f"Spark begins with batch {batch} and nothing is committed; start with a new checkpoint"
+            )
         return False
     if query != last.query:
         raise foreign(log.location, last.query, query)

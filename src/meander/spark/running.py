@@ -238,4 +238,3 @@ def start(source: DataFrame, steps: Sequence[Step], settings: Settings, sink: ob
         spark.conf.set("spark.sql.adaptive.enabled", adaptive)
     runner.start_clock()
     return Query(engine, inner, runner)
-

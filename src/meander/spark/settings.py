@@ -47,7 +47,9 @@ class Settings:
             below = 1 << (bins.bit_length() - 1)
             raise InvalidOption(f"bins must be a power of two, not {bins}; nearest: {below}, {2 * below}")
         if self.workers > bins:
-            raise InvalidOption(f"{self.workers} workers cannot share {bins} bins; take at least as many bins as workers")
+            raise InvalidOption(
+                f"{self.workers} workers cannot share {bins} bins; take at least as many bins as workers"
+            )
         whole("snapshot_every", self.snapshot_every, 1, 1 << 20)
         whole("retain", self.retain, 1, 1 << 30)
         whole("attempts", self.attempts, 1, 100)

@@ -73,7 +73,9 @@ class Memory(Sink):
         with self._lock:
             versions = sorted(self._versions.items())
             schema = self._schema
-        tables = [rows.add_column(0, "batch", pa.array([version] * len(rows), pa.int64())) for version, rows in versions]
+        tables = [
+            rows.add_column(0, "batch", pa.array([version] * len(rows), pa.int64())) for version, rows in versions
+        ]
         if not tables:
             return pa.table({"batch": pa.array([], pa.int64())})
         assert schema is not None
@@ -132,7 +134,9 @@ class Files(Sink):
 class Format(Sink):
     """Writes each version through any data source of Spark that takes batches; as exactly-once as that source is."""
 
-    def __init__(self, format: str, mode: str, options: dict[str, str], shape: Callable[[DataFrame], DataFrame]) -> None:
+    def __init__(
+        self, format: str, mode: str, options: dict[str, str], shape: Callable[[DataFrame], DataFrame]
+    ) -> None:
         self.format, self.mode, self.options, self.shape = format, mode, options, shape
 
     def write_frame(self, rows: DataFrame, version: int) -> None:

@@ -176,7 +176,9 @@ class Writing:
         """Write rows that took another way, each kind to a file of its own."""
         kinds: tuple[Kind, ...] = ("dead", "late")
         return tuple(
-            files.store_side(self.location, self.attempt.path(kind), found, self.worker, kind, INLINE_STATE_BYTES).to_json()
+            files.store_side(
+                self.location, self.attempt.path(kind), found, self.worker, kind, INLINE_STATE_BYTES
+            ).to_json()
             for kind in kinds
             if (found := rows[kind]) is not None and found.num_rows
         )

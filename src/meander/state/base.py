@@ -21,7 +21,7 @@ from meander.route.keys import Keys
 from meander.state import base_kernel, shape_kernel, write_kernel
 from meander.state.changes import Changes, changes
 from meander.state.columns import NO_OCTETS, fixed_column, from_words, is_record, record_column
-from meander.state.extents import LENGTH, Extents, mapped, reserve, sized
+from meander.state.extents import LENGTH, Extents, identity, mapped, reserve, sized
 from meander.state.layout import (
     CAPACITY,
     FIELDS,
@@ -84,6 +84,12 @@ class Base:
         """Let go of the files. What was applied stays."""
         self._extents.close()
         self._directory = np.empty((0, FIELDS), np.int64)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the files that are mapped are those in the directory."""
+        same = identity(self.path / f"{self.spec.name}.directory") == self._file
+        return same and self._extents.file in ((0, 0), identity(self._extents.path))
 
     def install(self, bin_ids: Sequence[int] | Words) -> None:
         """Hold these bins, without a row in them."""
@@ -218,7 +224,7 @@ class Base:
             path.unlink(missing_ok=True)
             sized(path, words)
             reserve(path, [(0, words)])
-        everything = mapped(path, words)
+        everything, self._file = mapped(path, words), identity(path)
         header, directory = everything[:HEADER], everything[HEADER:].reshape(self.bins, FIELDS)
         fingerprint = self._fingerprint()
         arena = self.path / f"{self.spec.name}.arena"

@@ -37,6 +37,15 @@ def mapped(path: Path, words: int) -> Words:
     return np.frombuffer(area, dtype=np.int64)
 
 
+def identity(path: Path) -> tuple[int, int]:
+    """What tells a file from another of the same name; (0, 0) where there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
 def sized(path: Path, words: int) -> None:
     """Make a file of zeros at least so many words long, without taking space for them."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -96,6 +105,7 @@ class Extents:
         self._starts, self._sizes = np.empty(0, np.int64), np.empty(0, np.int64)
         self._given_back = 0
         self._area: mmap.mmap | None = None
+        self.file = identity(path)
 
     @property
     def free_words(self) -> int:
@@ -186,6 +196,7 @@ class Extents:
             return self.close()
         with self.path.open("r+b") as file:
             self._area = mmap.mmap(file.fileno(), length * 8)
+        self.file = identity(self.path)
         self.words = np.frombuffer(self._area, dtype=np.int64)
         self.octets = np.frombuffer(self._area, dtype=np.uint8)
         return None

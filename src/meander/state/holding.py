@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from meander.errors import InvalidOption
 from meander.route.hashing import bits_of, checksum
 from meander.state.base import Base
-from meander.state.extents import mapped, reserve, sized
+from meander.state.extents import identity, mapped, reserve, sized
 from meander.state.spec import BIN, TableSpec
 from meander.state.table import Table
 
@@ -30,6 +30,9 @@ FORMAT, FINGERPRINT, BOOT, TORN, VERSION = range(5)
 MADE_BY = 0x4D45414E44455202
 NOTHING = -1
 """The version of a holding that holds nothing."""
+
+MOST_OPEN = 8
+_OPEN: dict[tuple[Path, tuple[TableSpec, ...], int], Holding] = {}
 
 
 class Holding:
@@ -44,27 +47,52 @@ class Holding:
             reserve(path, [(0, words)])
         everything = mapped(path, words)
         self._header, self._held = everything[:HEADER], everything[HEADER:]
+        self._file = identity(path)
         self.bases = {spec.name: Base.open(directory, spec, bins) for spec in self.specs}
-        mine = (MADE_BY, self._fingerprint(), _boot())
-        is_lost = any(base.is_new for base in self.bases.values())
-        if is_lost or self._header[TORN] or tuple(self._header[[FORMAT, FINGERPRINT, BOOT]].tolist()) != mine:
+        self._mine = (MADE_BY, self._fingerprint(), _boot())
+        if any(base.is_new for base in self.bases.values()) or not self._is_mine:
             self.reset()
-            self._header[[FORMAT, FINGERPRINT, BOOT]] = mine
+            self._header[[FORMAT, FINGERPRINT, BOOT]] = self._mine
+        self._settle()
 
     @classmethod
     def open(cls, directory: Path, specs: Sequence[TableSpec], bins: int) -> Holding:
-        """Open a worker's holding; an empty one where there is none, or it is torn, or of other tables."""
+        """Open a worker's holding; an empty one where there is none, or it is torn, or of other tables.
+
+        It stays mapped in this process until it is closed, its files are gone, or others have been opened since: the
+        next call gives the same one, and finds its pages where they were.
+        """
         bits_of(bins)
         names = [spec.name for spec in specs]
         if len(set(names)) < len(names) or "holding" in names:
             raise InvalidOption(f"tables {', '.join(names)} cannot stand side by side; give each a name of its own")
-        directory.mkdir(parents=True, exist_ok=True)
-        return cls(directory, specs, bins)
+        for known, each in list(_OPEN.items()):
+            if not each.is_current:
+                del _OPEN[known]
+        place = (directory.resolve(), tuple(specs), bins)
+        found = _OPEN.pop(place, None)
+        if found is None:
+            directory.mkdir(parents=True, exist_ok=True)
+            found = cls(directory, specs, bins)
+        _OPEN[place] = found
+        while len(_OPEN) > MOST_OPEN:
+            del _OPEN[next(iter(_OPEN))]
+        found._settle()
+        return found
 
     def close(self) -> None:
         """Let go of the files. What was applied stays."""
+        for known, each in list(_OPEN.items()):
+            if each is self:
+                del _OPEN[known]
         for base in self.bases.values():
             base.close()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the files that are mapped are those in the directory, and still of these tables."""
+        same = identity(self.directory / "holding") == self._file
+        return same and self._is_mine and all(base.is_current for base in self.bases.values())
 
     @property
     def version(self) -> int:
@@ -142,6 +170,10 @@ class Holding:
     def bytes(self) -> Words:
         """The bytes that each bin takes."""
         return self._sum([base.bytes_of(np.arange(self.bins)) for base in self.bases.values()])
+
+    @property
+    def _is_mine(self) -> bool:
+        return tuple(self._header[[FORMAT, FINGERPRINT, BOOT]].tolist()) == self._mine
 
     def _settle(self) -> None:
         # Another process may have been killed in a change while this one had the files open.
