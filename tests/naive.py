@@ -1,9 +1,12 @@
 """A state table of plain dictionaries, with the interface of meander.state.table.Table: what the real one must do."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 
 from meander.operators.operator import Now, Output
+from meander.state.holding import Holding
 from meander.state.spec import dtype_of
 
 
@@ -145,11 +148,30 @@ class NaiveState:
         self.committed = {name: table.commit() for name, table in tables.items()}
 
 
+class RealState:
+    """The real tables of a stage, in a worker's holding."""
+
+    def __init__(self, stage, directory, bins=8):
+        self.bins = bins
+        self.holding = Holding.open(Path(directory), stage.tables, bins)
+        self.holding.install(range(bins), [], -1)
+
+    def begin(self):
+        return self.holding.begin()
+
+    def commit(self, tables):
+        self.holding.advance(self.holding.version + 1, {name: table.delta() for name, table in tables.items()})
+
+    def content(self):
+        every = self.holding.extract(range(self.bins))
+        return {name: sorted(repr(row[2:]) for row in listed(table)) for name, table in every.items()}
+
+
 class Engine:
     """What the engine does with one stage: batches in, frontier onwards, everything that came out."""
 
-    def __init__(self, stage, state=None, parts=1):
-        self.stage, self.state, self.parts = stage, state or NaiveState(stage), parts
+    def __init__(self, stage, state=None, parts=1, keyed=None):
+        self.stage, self.state, self.parts, self.keyed = stage, state or NaiveState(stage), parts, keyed
         self.newest = self.frontier = None
         self.version = 0
 
@@ -158,7 +180,7 @@ class Engine:
         previous, self.frontier = self.frontier, self._frontier()
         now = Now(self.version, self.frontier, previous)
         tables = self.state.begin()
-        keys = self.stage.key.encode([rows[name] for name in self.stage.key.names])
+        keys = self.stage.key.encode([rows[name] for name in self.keyed or self.stage.key.names])
         of = keys.bins(self.state.bins) % self.parts
         answers = []
         for part in range(self.parts):

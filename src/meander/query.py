@@ -157,7 +157,8 @@ class KeyedStream:
 
         Args:
             time: the column of event time.
-            size: how long a window is; with `slide`, how far apart they begin.
+            size: how long a window is.
+            slide: how far apart windows begin; by default they follow one another.
             gap: sessions: a window ends when its key has had no row for so long.
             lateness: how far rows may come behind the newest one; later ones go to the side output `late`.
             emit: "update", the windows that changed, or "final", each window once when it has closed. By default
@@ -171,7 +172,7 @@ class KeyedStream:
         return self._add(lambda schema: Fold(schema, self.key, function, state, output, time))
 
     def connect(self, other: KeyedStream) -> ConnectedStreams:
-        """This stream and another one with a key of the same types, for an operator with two inputs."""
+        """The stream and another one with a key of the same types, for an operator with two inputs."""
         if self.stream.steps or other.stream.steps:
             raise InvalidOption("connect takes two sources; an operator's output cannot be connected yet")
         return ConnectedStreams(self, other)
@@ -241,9 +242,9 @@ def _as_side(keyed: KeyedStream, side: int, schemas: Sequence[pa.Schema]) -> Dat
         rows = rows.withColumns(dict(keyed.made))
     columns = [F.lit(side).cast("int").alias(SIDE)]
     for at, (name, schema) in enumerate(zip(SIDES, schemas, strict=True)):
-        for field in from_arrow_schema(schema):
-            value = F.col(f"`{field.name}`") if at == side else F.lit(None).cast(field.dataType)
-            columns.append(value.alias(f"{name}.{field.name}"))
+        for each in from_arrow_schema(schema):
+            value = F.col(f"`{each.name}`") if at == side else F.lit(None).cast(each.dataType)
+            columns.append(value.alias(f"{name}.{each.name}"))
     return rows.select(*columns)
 
 
@@ -287,8 +288,8 @@ def _columns_of(named: Mapping[str, Any], by: str | None) -> list[str]:
 
 def _name_of(column: Column) -> str:
     """The name an expression was given with `alias`, or that of the plain column it is."""
-    described = column._jc.toString()  # type: ignore[attr-defined]
-    name = described.rpartition(" AS ")[2].strip("`") if " AS " in described else described
+    described = str(column).removeprefix("Column<'").removesuffix("'>")
+    name = described.rpartition(" AS ")[2].strip("`")
     if not name.isidentifier():
         raise InvalidOption(f"the key expression {described} needs a name: add .alias('...')")
-    return str(name)
+    return name

@@ -1,7 +1,6 @@
 """The same operators on the real tables and on dictionaries: equal answers and equal state, batch after batch."""
 
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +13,7 @@ from meander.operators.dedup import Dedup
 from meander.operators.fold import Fold
 from meander.operators.top_k import TopK
 from meander.operators.window import window
-from meander.state.holding import Holding
-from naive import Engine, NaiveState, listed
+from naive import Engine, NaiveState, RealState, listed
 
 STAMP = pa.timestamp("us", tz="UTC")
 BINS = 8
@@ -63,25 +61,6 @@ STAGES = [
 ]
 
 
-class RealState:
-    """The tables of a stage in a worker's holding."""
-
-    def __init__(self, stage, directory):
-        self.bins = BINS
-        self.holding = Holding.open(Path(directory), stage.tables, BINS)
-        self.holding.install(range(BINS), [], -1)
-
-    def begin(self):
-        return self.holding.begin()
-
-    def commit(self, tables):
-        self.holding.advance(self.holding.version + 1, {name: table.delta() for name, table in tables.items()})
-
-    def content(self):
-        return {name: sorted(map(repr, (row[2:] for row in listed(table))))
-                for name, table in self.holding.extract(range(BINS)).items()}  # fmt: skip
-
-
 def content(state):
     return {name: sorted(map(repr, (key + values for key, values in rows.items())))
             for name, rows in state.committed.items()}  # fmt: skip
@@ -98,7 +77,7 @@ def table(batch):
 @given(st.sampled_from(STAGES), batches, st.integers(1, 2))
 def test_real_tables_and_dictionaries_agree(stage, all_batches, parts):
     with tempfile.TemporaryDirectory() as directory:
-        real, naive = RealState(stage, directory), NaiveState(stage, BINS)
+        real, naive = RealState(stage, directory, BINS), NaiveState(stage, BINS)
         one, other = Engine(stage, real, parts), Engine(stage, naive)
         for batch in all_batches:
             mine, theirs = one.batch(table(batch)), other.batch(table(batch))

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from meander.checkpoint import Commit, FileRef, Location, Log, StageCommit
+from meander.checkpoint import location as location_module
 from meander.checkpoint.bitmap import bitmap
 from meander.checkpoint.manifest import path_of, sequences
 from meander.checkpoint.retention import sweep
@@ -108,6 +109,58 @@ def test_a_driver_that_slept_until_its_number_was_swept_away_is_fenced_too(place
     new.append(commit(85))
     sweep(place, new, keep=3)
     assert sequences(place) == list(range(sequences(place)[0], new.next_sequence))
+
+
+def asleep_before_the_link(monkeypatch, meanwhile):
+    """Let a driver sleep when its entry is written under a temporary name only."""
+    real = os.link
+
+    def link(source, target):
+        monkeypatch.setattr(location_module.os, "link", real)
+        meanwhile()
+        real(source, target)
+
+    monkeypatch.setattr(location_module.os, "link", link)
+
+
+@pytest.mark.parametrize("commits", [0, 3, 60])
+@pytest.mark.parametrize("is_claim", [True, False])
+def test_a_driver_that_slept_when_its_entry_was_half_written(place, monkeypatch, commits, is_claim):
+    old = driver(place, 5)
+    others = []
+
+    def meanwhile():
+        others.append(driver(place, commits, pid=3))
+        if commits == 60:
+            sweep(place, others[0], keep=1)
+            assert all(not name.endswith(".tmp") for name in place.list("manifests"))
+
+    asleep_before_the_link(monkeypatch, meanwhile)
+    if is_claim:
+        assert old.claim("host", 9) == others[0].next_sequence
+        old.append(commit(5 + commits))
+        with pytest.raises(Fenced, match="pid 9"):
+            others[0].append(commit(5 + commits))
+    else:
+        with pytest.raises(Fenced, match="pid 3"):
+            old.append(commit(5))
+        others[0].append(commit(5 + commits))
+    assert Log.open(place).last == commit(5 + commits)
+
+
+def test_a_disk_that_fails_is_no_fence(place, monkeypatch):
+    log = driver(place, 2)
+
+    def broken(source, target):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(location_module.os, "link", broken)
+        for act in (lambda: log.append(commit(2)), lambda: Log.open(place).claim("host", 2)):
+            with pytest.raises(CheckpointError, match="Input/output error") as caught:
+                act()
+            assert not isinstance(caught.value, Fenced)
+    log.append(commit(2))
 
 
 def test_a_claim_into_a_number_that_was_swept_away_is_made_again(place, monkeypatch):

@@ -74,6 +74,7 @@ REFUSALS = {
     "a window has a size, or": lambda: window(INPUT, ["user"], time="ts"),
     "a window has a size, or a size and a slide": lambda: window(INPUT, ["user"], time="ts", size="1s", gap="1s"),
     "longer than size '1s'": lambda: window(INPUT, ["user"], time="ts", size="1s", slide="2s"),
+    "slide '1ms' puts a row into more than": lambda: window(INPUT, ["user"], time="ts", size="1h", slide="1ms"),
     "emit is 'append'": lambda: window(INPUT, ["user"], time="ts", size="1s", emit="append"),
     "lateness is -1": lambda: window(INPUT, ["user"], time="ts", size="1s", lateness=-1),
     "fold takes a function": lambda: Fold(INPUT, ["user"], 3, "n int", "n int"),

@@ -134,6 +134,10 @@ class Log:
             except Exists:
                 if self.location.read(path_of(sequence)).to_pybytes() != data:
                     continue
+            except CheckpointError:
+                if sequences(self.location)[-1:] > [sequence - 1]:  # what was half written is swept: others went on
+                    continue
+                raise
             # If others claimed, went on and swept while this driver slept, its number was free again: not the end.
             later = [each for each in sequences(self.location) if each > sequence]
             if later and (later[0] != sequence + 1 or read_entry(self.location, later[0])[0].parent != seal_of(data)):
@@ -155,6 +159,9 @@ class Log:
             found = self.location.read(path_of(entry.sequence)).to_pybytes()
             if found != data:  # the same bytes: it was created although the answer got lost
                 self._refuse(Entry.from_json(unseal(found, path_of(entry.sequence))).driver)
+        except CheckpointError:
+            self.check()  # a driver that slept may find what it had half written swept away
+            raise
         self._check_parent()
         self._append(entry, seal_of(data), index)
 

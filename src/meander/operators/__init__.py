@@ -11,3 +11,30 @@
 Update semantics: every batch emits the keys that changed, with their new values. No answer depends on the order in
 which the rows of a batch arrive. Pure: NumPy and Arrow over `state` and `route`; nothing here knows of Spark.
 """
+
+from __future__ import annotations
+
+from meander.operators.aggregate import Aggregate
+from meander.operators.count import Count
+from meander.operators.custom import Custom
+from meander.operators.dedup import Dedup
+from meander.operators.failing import failing_bin
+from meander.operators.fold import Fold
+from meander.operators.operator import Now, Operator, Output, Stage
+from meander.operators.top_k import TopK
+from meander.operators.window import window
+
+__all__ = [
+    "Aggregate",
+    "Count",
+    "Custom",
+    "Dedup",
+    "Fold",
+    "Now",
+    "Operator",
+    "Output",
+    "Stage",
+    "TopK",
+    "failing_bin",
+    "window",
+]

@@ -69,7 +69,7 @@ class Custom(Stage):
         self.declared = self._declared(input)
         given = input if isinstance(input, tuple) else (input,)
         self.input = paired(*given) if len(given) == 2 else given[0]
-        self.keyed = self._keyed(key) if len(given) == 2 else (key,)
+        self.keyed: tuple[Sequence[Any], ...] = self._keyed(key) if len(given) == 2 else (key,)
         self.key = self._key(given)
         self.output = self._schema("output")
         self.state = self._state()

@@ -24,7 +24,7 @@ PLACE, SIZE, NUMBER, KNOWN = "top.place", "top.size", "row.number", "rows.known"
 
 
 class TopK(Stage):
-    """The columns of the input and the rank (1 is best) of the k best rows of every key whose best rows changed.
+    """The key's columns, the others and the rank (1 is best) of the k best rows of every key whose best changed.
 
     A row is better if its `by` is larger (smaller with `largest=False`); NaN is the largest number, and a row without
     a value comes last. Rows of equal `by` are in ascending order of their other columns, so arrival never decides.

@@ -25,6 +25,8 @@ Duration = str | float | timedelta
 
 START, END = "window_start", "window_end"
 
+MOST_WINDOWS = 10_000
+
 EMITS = ("update", "final")
 
 
@@ -114,6 +116,10 @@ class Window(Windowed):
         self.slide = self.size if slide is None else microseconds("slide", slide, least=1)
         if self.slide > self.size:
             raise InvalidOption(f"slide is {slide!r}, longer than size {size!r}: rows between windows would be lost")
+        if self.size > MOST_WINDOWS * self.slide:
+            raise InvalidOption(
+                f"slide {slide!r} puts a row into more than {MOST_WINDOWS} windows of {size!r}; make it longer"
+            )
         fields = (*self.key.fields, (START, self.kind))
         self.tables = (
             TableSpec("windows", KeyType(fields, len(self.key.fields)), self.aggregation.values, order=START),

@@ -221,7 +221,8 @@ class Engine:
         if last is not None:
             advance = next((ref.to_json() for ref in last.stages[stage].deltas if ref.worker == worker), None)
         return Control(
-            query=self.query_id, token=tuple(token), stage=stage, worker=worker, slot=slot,
+            query=self.query_id, token=(token.epoch, token.version, token.attempt),
+            stage=stage, worker=worker, slot=slot,
             place=self._seats[worker].process, directory=self._homes[worker],
             checkpoint=self.log.location.uri, bins=self.settings.bins, owned=packed(owned),
             advance=advance, loadable=packed(missing), load=load,
@@ -264,10 +265,7 @@ class Engine:
         places = self.places.now()
         if not self.gateway.local and sum(place.cores for place in places) < len(workers):
             places = self.places.wait_for(len(workers), WAIT_FOR_EXECUTORS_S)
-        if self.gateway.local:
-            seated = {worker: places[0] for worker in workers}
-        else:
-            seated = seat(workers, places, self._seats)
+        seated = dict.fromkeys(workers, places[0]) if self.gateway.local else seat(workers, places, self._seats)
         for worker, place in seated.items():
             if self._seats.get(worker) != place:
                 # A worker that comes back to a place starts anew there: what it left behind is out of date.

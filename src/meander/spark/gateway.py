@@ -1,6 +1,6 @@
 """The one module that reaches into Spark's JVM beyond PySpark's public API.
 
-Everything here was tried on PySpark 4.3; another version may differ in any of it, and then it is this file that changes.
+Everything here was tried on PySpark 4.3. Another version may differ in any of it; then this file changes, no other.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame as AnyFrame
     from pyspark.sql.types import StructType
 
 ArrowTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
@@ -31,7 +32,7 @@ class Gateway:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self.context = spark.sparkContext
-        self.jsc = self.context._jsc.sc()  # type: ignore[attr-defined]
+        self.jsc = self.context._jsc.sc()
         jvm = self.context._jvm
         assert jvm is not None
         self.jvm: Any = jvm
@@ -97,7 +98,7 @@ class Gateway:
 
         made = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
 
-        def run(frame: DataFrame, barrier: bool) -> DataFrame:
+        def run(frame: AnyFrame, barrier: bool) -> AnyFrame:
             column = made(*[frame[name] for name in frame.columns])
             return DataFrame(frame._jdf.mapInArrow(column._jc, barrier, None), frame.sparkSession)
 

@@ -88,7 +88,7 @@ class Pipeline:
             messages = [control.to_bytes() for control in controls[at]]
             handed = self.gateway.with_control(routed, self.gateway.pinned(messages, locations))
             frame = self._run[at](handed, barrier)
-        return _read(frame.collect())
+        return _read([(row["report"], row["output"]) for row in frame.collect()])
 
     def _routing(self, at: int, slots: Sequence[int], count: int) -> Routing:
         wanted = tuple(slots)
@@ -105,9 +105,9 @@ def _computed(frame: DataFrame, step: Step) -> DataFrame:
     return frame.withColumns(made) if made else frame
 
 
-def _read(rows: Sequence[object]) -> Told:
+def _read(rows: Sequence[tuple[str, bytes | None]]) -> Told:
     reports, inline = [], {}
-    for text, output in rows:  # type: ignore[misc, attr-defined]
+    for text, output in rows:
         report = Report.from_text(text)
         reports.append(report)
         if output is not None:

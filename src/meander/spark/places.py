@@ -42,7 +42,7 @@ def seat(workers: Sequence[WorkerId], places: Sequence[Place], now: Mapping[Work
         )
     there = {place.process: place for place in places}
     seated = {w: there[now[w].process] for w in workers if w in now and now[w].process in there}
-    taken = {process: 0 for process in there}
+    taken = dict.fromkeys(there, 0)
     for place in seated.values():
         taken[place.process] += 1
     for worker in workers:

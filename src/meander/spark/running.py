@@ -21,8 +21,8 @@ from meander.spark.settings import Settings
 from meander.spark.sinks import sink_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 SPARK = "spark"
 TRIGGERS = ("processingTime", "availableNow", "once")
@@ -89,7 +89,8 @@ class Query:
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             try:
-                self._inner.awaitTermination(1 if deadline is None else max(0.05, min(1, deadline - time.monotonic())))
+                left_s = 1.0 if deadline is None else max(0.05, min(1.0, deadline - time.monotonic()))
+                self._inner.awaitTermination(left_s)  # type: ignore[arg-type]
             except Exception:
                 break
         self._runner.wind_down()
@@ -119,7 +120,7 @@ class Runner:
 
     def __init__(self, engine: Engine, source: DataFrame) -> None:
         self.engine, self.source = engine, source
-        self.session = None
+        self.session: SparkSession | None = None
         self._ended = threading.Event()
         self._clock = threading.Thread(target=self._tick_when_idle, name="meander-clock", daemon=True)
 
@@ -225,7 +226,7 @@ def start(source: DataFrame, steps: Sequence[Step], settings: Settings, sink: ob
     if trigger:
         writer = writer.trigger(**trigger)
     # Spark copies the session when a stream starts; with adaptive execution on, the shuffle would run outside our job.
-    adaptive = spark.conf.get("spark.sql.adaptive.enabled")
+    adaptive = str(spark.conf.get("spark.sql.adaptive.enabled"))
     spark.conf.set("spark.sql.adaptive.enabled", "false")
     try:
         with engine.lock:

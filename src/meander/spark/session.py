@@ -75,7 +75,7 @@ def check(spark: SparkSession) -> None:
     if is_remote() or not hasattr(spark, "sparkContext"):
         raise InvalidOption("Meander needs a classic Spark session, and this one is Spark Connect; see me.session")
     context = spark.sparkContext
-    local = context._jsc.sc().isLocal()  # type: ignore[attr-defined]
+    local = context._jsc.sc().isLocal()
     conf = context.getConf()
     wrong = []
     for name, (needed, default) in REQUIRED.items():

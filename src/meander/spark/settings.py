@@ -48,7 +48,7 @@ class Settings:
             raise InvalidOption(f"bins must be a power of two, not {bins}; nearest: {below}, {2 * below}")
         if self.workers > bins:
             raise InvalidOption(
-                f"{self.workers} workers cannot share {bins} bins; take at least as many bins as workers"
+                f"{self.workers} workers cannot share {bins} bins; take as many bins as workers or more"
             )
         whole("snapshot_every", self.snapshot_every, 1, 1 << 20)
         whole("retain", self.retain, 1, 1 << 30)

@@ -175,13 +175,15 @@ class Writing:
     def side(self, **rows: pa.Table | None) -> tuple[Json, ...]:
         """Write rows that took another way, each kind to a file of its own."""
         kinds: tuple[Kind, ...] = ("dead", "late")
-        return tuple(
-            files.store_side(
-                self.location, self.attempt.path(kind), found, self.worker, kind, INLINE_STATE_BYTES
-            ).to_json()
-            for kind in kinds
-            if (found := rows[kind]) is not None and found.num_rows
-        )
+        refs = []
+        for kind in kinds:
+            found = rows[kind]
+            if found is not None and found.num_rows:
+                path = self.attempt.path(kind)
+                refs.append(
+                    files.store_side(self.location, path, found, self.worker, kind, INLINE_STATE_BYTES).to_json()
+                )
+        return tuple(refs)
 
 
 def fault_of(problem: Exception) -> Fault:

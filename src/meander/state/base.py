@@ -56,6 +56,9 @@ MOST_ROWS = 1 << 22
 MOST_WORDS = 1 << 27
 """So many rows and words of heap are extracted in one piece, since Arrow's texts end at 2 GB."""
 
+LOOSE = 4
+"""A bin with so many times the room that it needs moves to a smaller extent."""
+
 NO_WORDS = np.empty(0, np.int64)
 
 
@@ -300,16 +303,18 @@ class Base:
 
     def _trim(self, bins: Words) -> None:
         """Move the bins that have lost most of their rows to smaller extents."""
-        mine = self._directory[bins]
-        capacity = room(bins, np.maximum(mine[:, ROWS], 1), FIRST_ROWS)
-        loose = mine[:, CAPACITY] > 4 * capacity
-        if loose.any():
-            live = mine[loose, USED] - mine[loose, GARBAGE]
-            heaped = mine[loose, HEAP_WORDS] > 0
-            try:
-                self._move(bins[loose], capacity[loose], bins[loose][heaped], live[heaped], dense=True)
-            except NoSpace:
-                return
+        rows, capacity = self._directory[bins, ROWS], self._directory[bins, CAPACITY]
+        loose = capacity > LOOSE * np.maximum(rows, FIRST_ROWS)
+        bins, rows, capacity = bins[loose], rows[loose], capacity[loose]
+        wanted = room(bins, np.maximum(rows, 1), FIRST_ROWS)
+        loose = capacity > LOOSE * wanted
+        bins, wanted = bins[loose], wanted[loose]
+        heaps = bins[self._directory[bins, HEAP_WORDS] > 0]
+        try:
+            self._move(bins, wanted, heaps, self._directory[heaps, USED] - self._directory[heaps, GARBAGE], dense=True)
+        except NoSpace:
+            # Smaller extents would need room beside the large ones. They stay as they are.
+            return
 
     def _move(self, bins: Words, capacity: Words, heaps: Words, live: Words, dense: bool) -> None:
         if not bins.size and not heaps.size:

@@ -24,6 +24,11 @@ GRANULE = 8
 """Extents are whole multiples of so many words: one line of the cache."""
 
 FIRST_LENGTH = 1 << 21
+"""The words of a new file; it is sparse."""
+
+MUCH = 16
+"""Free space goes back to the disk when there is more of it than this part of the file."""
+
 PAGE = mmap.PAGESIZE // 8
 
 GENERATION, TAIL, LENGTH = 0, 1, 2
@@ -169,7 +174,7 @@ class Extents:
         self._changed()
         free = self.free_words
         self._given_back = min(self._given_back, free)
-        if (free - self._given_back) * 8 > int(self.header[TAIL]):
+        if (free - self._given_back) * MUCH > int(self.header[TAIL]):
             for start, size in zip(self._starts.tolist(), self._sizes.tolist(), strict=True):
                 self._discard(start, start + size)
             self._given_back = free
