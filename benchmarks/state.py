@@ -7,6 +7,7 @@ a checkpoint. Figures are medians over batches of this thread's processor time, 
     delta    the changed rows as an Arrow table                     apply    that table into the base
 
 `worst` is the longest batch while the table grows from nothing to its size, in units of the median batch at the end.
+Ends with exit code 1 where a target is missed.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import thread_time
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -69,8 +72,24 @@ def batch(holding: Holding, key: KeyType, column: pa.Array) -> list[float]:
     return [float(each) for each in np.diff(clock)]
 
 
-def measure(kind: str, count: int, bins: int, rows: int, rounds: int, where: str | None) -> list[str]:
-    """One line of the table."""
+class Figures(NamedTuple):
+    """What one case has shown."""
+
+    parts: list[float]
+    batch_ms: float
+    worst: float | None
+    bytes: float
+    bytes_on_disk: float
+
+    def shown(self, kind: str, count: int, bins: int) -> list[str]:
+        """A line of the table."""
+        worst = "-" if self.worst is None else f"{self.worst:.1f}x"
+        sizes = f"{self.batch_ms:.0f}", worst, f"{self.bytes:.0f}", f"{self.bytes_on_disk:.0f}"
+        return [kind, f"{count / 1e6:g} M", f"{bins:,}", *(f"{value:.0f}" for value in self.parts), *sizes]
+
+
+def measure(kind: str, count: int, bins: int, rows: int, rounds: int, where: str | None) -> Figures:
+    """Grow a table to so many keys, then count batches of keys that are there."""
     type_, make = KINDS[kind]
     key = KeyType((("k", type_),))
     folder = Path(tempfile.mkdtemp(dir=where))
@@ -90,13 +109,12 @@ def measure(kind: str, count: int, bins: int, rows: int, rounds: int, where: str
     finally:
         shutil.rmtree(folder)
     # The first batches load the kernels.
-    worst = f"{max(growing[2:]) / total:.1f}x" if len(growing) > 2 else "-"
-    shown = [f"{value:.0f}" for value in each]
-    return [kind, f"{count:,}", f"{bins:,}", *shown, f"{total * 1e3:.0f}", worst, f"{size:.0f}", f"{blocks:.0f}"]
+    worst = max(growing[2:]) / total if len(growing) > 2 else None
+    return Figures(each, total * 1e3, worst, size, blocks)
 
 
-def main() -> None:
-    """Measure and print."""
+def main() -> int:
+    """Measure and print; returns 1 where a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=500_000, help="rows in a batch")
     parser.add_argument("--rounds", type=int, default=9, help="batches that are measured")
@@ -106,14 +124,38 @@ def main() -> None:
     cases = [("int", 1_000_000, 256), ("string", 1_000_000, 256), ("int", 1_000_000, 4096), ("int", 1_000_000, 65536)]
     if not options.quick:
         cases += [("int", 10_000_000, 256), ("int", 10_000_000, 4096), ("string", 10_000_000, 256)]
-    table = Table("keys", "number", "bins", *PARTS, "batch ms", "worst", "B/key", "B/key on disk", title="ns per row")
+    table = Table(title="state: ns per row, median", title_justify="left", box=None, pad_edge=False)
+    for column in ("keys", "number", "bins", *PARTS, "batch ms", "worst", "B/key", "on disk"):
+        table.add_column(column, justify="left" if column == "keys" else "right")
+    found: dict[tuple[str, int, int], Figures] = {}
     with Progress(console=CONSOLE, transient=True) as progress:
         task = progress.add_task("measuring", total=len(cases))
-        for kind, count, bins in cases:
-            table.add_row(*measure(kind, count, bins, options.rows, options.rounds, options.where))
+        for case in cases:
+            found[case] = measure(*case, options.rows, options.rounds, options.where)
+            table.add_row(*found[case].shown(*case))
             progress.advance(task)
     CONSOLE.print(table)
+    CONSOLE.print()
+    ints, strings = found["int", 1_000_000, 256], found["string", 1_000_000, 256]
+    return _targets(
+        [
+            ("int keys, 1 M: ms for a batch of 500,000", ints.batch_ms * 500_000 / options.rows, 100.0),
+            ("int keys, 1 M: bytes for a key and its count", ints.bytes, 40.0),
+            ("string keys / int keys", strings.batch_ms / ints.batch_ms, 3.0),
+            ("4096 bins / 256 bins", found["int", 1_000_000, 4096].batch_ms / ints.batch_ms, 1.25),
+        ]
+    )
+
+
+def _targets(rows: list[tuple[str, float, float]]) -> int:
+    table = Table(title="targets", title_justify="left", box=None, pad_edge=False)
+    for column in ("what", "measured", "at most", ""):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    for what, measured, limit in rows:
+        table.add_row(what, f"{measured:.3g}", f"{limit:g}", "met" if measured <= limit else "[red]MISSED[/]")
+    CONSOLE.print(table)
+    return int(any(measured > limit for _, measured, limit in rows))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -23,7 +24,7 @@ PATIENCE_S = 240
 
 
 class Feed:
-    """A folder of Parquet files that Spark reads as a stream: `parts` files to a batch, in the order they were added."""
+    """Parquet files that Spark reads as a stream, `parts` files to a batch, in the order they were added."""
 
     def __init__(self, folder: Path, schema: pa.Schema, parts: int = 1) -> None:
         self.folder, self.schema, self.parts = folder, schema, parts
@@ -36,7 +37,7 @@ class Feed:
         """Append batches, each of them whole or not at all."""
         for rows in batches:
             cuts = [rows.num_rows * part // self.parts for part in range(self.parts + 1)]
-            for low, high in zip(cuts, cuts[1:], strict=False):
+            for low, high in itertools.pairwise(cuts):
                 hidden = self.folder / f"_{self._count}"
                 pq.write_table(rows.slice(low, high - low).cast(self.schema), hidden)
                 stamp = self._began + self._count
@@ -57,7 +58,7 @@ def cut(rows: pa.Table, batches: int, rng: random.Random) -> list[pa.Table]:
     """The rows in so many batches of random lengths, some of them empty."""
     cuts = sorted(rng.randint(0, rows.num_rows) for _ in range(batches - 1))
     ends = [0, *cuts, rows.num_rows]
-    return [rows.slice(low, high - low) for low, high in zip(ends, ends[1:], strict=False)]
+    return [rows.slice(low, high - low) for low, high in itertools.pairwise(ends)]
 
 
 def tuples(rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -25,7 +25,7 @@ from meander.operators.top_k import TopK
 from meander.operators.window import Duration, window
 from meander.spark.gateway import Gateway
 from meander.spark.incoming import BAD, REPORT
-from meander.spark.outgoing import ALL, SLOT
+from meander.spark.outgoing import ALL, SLOT, shown
 from meander.spark.pipeline import Step
 from meander.spark.running import Query, start
 from meander.spark.settings import Settings
@@ -106,7 +106,7 @@ class Stream:
         return start(self.source, self.steps, chosen, sink, dict(trigger or {}))
 
     def _with(self, step: Step) -> Stream:
-        return replace(self, schema=step.stage.output, steps=(*self.steps, step))
+        return replace(self, schema=shown(step.stage.output), steps=(*self.steps, step))
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def table(batch):
     return pa.table([arrays[0], days, *arrays[1:]], schema=INPUT)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=30)
 @given(st.sampled_from(STAGES), batches, st.integers(1, 2))
 def test_real_tables_and_dictionaries_agree(stage, all_batches, parts):
     with tempfile.TemporaryDirectory() as directory:

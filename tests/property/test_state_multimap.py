@@ -25,7 +25,7 @@ DELETE = st.tuples(st.just("delete"), st.lists(KEYS, max_size=3))
 COMMIT = st.tuples(st.just("commit"), st.none())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(APPEND | DROP | DELETE | COMMIT, max_size=14))
 def test_a_multimap_has_what_a_dictionary_of_lists_has(events):
     specs = Multimap.specs("m", KEY, VALUES, "at")

@@ -7,9 +7,9 @@ import random
 
 import pyarrow as pa
 import pytest
-from streams import PATIENCE_S, Feed, by_batch, cut, recounted, state_of, tuples
 
 import meander as me
+from streams import PATIENCE_S, Feed, by_batch, cut, recounted, state_of, tuples
 
 pytestmark = pytest.mark.spark
 
@@ -86,8 +86,11 @@ def test_a_stream_without_a_key_has_one_count(spark, tmp_path):
     rows = random_rows("bigint", 200, random.Random(1))
     feed = Feed(tmp_path / "in", rows.schema).add(rows.slice(0, 150), rows.slice(150))
     sink = me.sinks.memory()
-    query = me.stream(feed.read(spark)).key_by().count("n").start(
-        tmp_path / "ck", sink, workers=2, trigger={"availableNow": True}
+    query = (
+        me.stream(feed.read(spark))
+        .key_by()
+        .count("n")
+        .start(tmp_path / "ck", sink, workers=2, trigger={"availableNow": True})
     )
     query.await_termination(PATIENCE_S)
     assert sink.to_arrow()["n"].to_pylist() == [150, 200]
@@ -95,7 +98,7 @@ def test_a_stream_without_a_key_has_one_count(spark, tmp_path):
 
 
 def test_a_key_can_be_an_expression(spark, tmp_path):
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     rows = pa.table({"word": ["Duck", "duck", "DUCK", "goose"]})
     feed = Feed(tmp_path / "in", rows.schema).add(rows)

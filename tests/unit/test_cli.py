@@ -104,7 +104,7 @@ def test_lists_for_people_and_for_programs(command, capsys):
         (["fly"], "", "No such command 'fly'"),
         (["schedule"], "{}", 'a plan is a JSON object with the lists "before" and "owner"'),
         (["schedule"], '{"before": [0], "owner": [0, 1]}', "2"),
-        (["demo", "--seed", "-1"], "", "Invalid value for '--seed'"),
+        (["compare", "--seed", "-1"], "", "Invalid value for '--seed'"),
         (["schedule", "-o", "gap=99999999999"], '{"before": [0], "owner": [1]}', "gap is 99999999999"),
         (["schedule"], '{"before": [0], "owner": [1], "moves": {}}', "moves must be a list, not an object"),
         (
@@ -183,8 +183,8 @@ def test_help_teaches(capsys):
     assert capsys.readouterr().out == f"meander {meander.__version__}\n"
 
 
-def test_the_demo_shows_three_planners_and_the_schedules(capsys):
-    assert main(["demo"]) == 0
+def test_compare_shows_three_planners_and_the_schedules(capsys):
+    assert main(["compare"]) == 0
     text = capsys.readouterr().out
     for name in ("even", "ssm", "free", *meander.schedules()):
         assert name in text

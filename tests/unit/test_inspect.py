@@ -68,7 +68,7 @@ class History:
             if version % 10 == 3 and stage == 1:
                 rows = pa.table({"user": [version], "reason": ["too late"]})
                 self.late.append({"version": version, "operator": 1, "user": version, "reason": "too late"})
-                side = (store_side(self.place, attempt.path("late"), rows, 0, "late"),)
+                side = (store_side(self.place, attempt.path("late"), rows, 0, "late", 10_000 if version > 20 else 0),)
             owner = tuple(0 if j < 10 else 3 for j in range(BINS))
             stages.append(StageCommit(version * 10, owner, (delta,), snapshots, side))
         self.log.append(Commit(version, version, 0, "q", "o", tuple(stages), rows=9, late=1, time_ms=1_700_000_000_000))
@@ -292,18 +292,36 @@ def test_a_damaged_checkpoint_for_people(run, tmp_path):
 
 def test_after_a_sweep_everything_kept_is_there_and_late_rows_remain(run, tmp_path):
     history = History(tmp_path)
-    stray = Attempt(5, 0, 2, 0, 3).path("deltas")
-    history.place.write(stray, b"leaving")
-    assert json.loads(run("--verify", place=tmp_path)[1])["unnamed"] == 1
+    strays = [Attempt(5, 0, 2, 0, 3).path(what) for what in ("deltas", "late")]
+    for stray in strays:
+        history.place.write(stray, b"leaving")
+    assert json.loads(run("--verify", place=tmp_path)[1])["unnamed"] == 2
+    assert late_rows(run, tmp_path) == history.late
     gone = sweep(history.place, history.log, keep=4)
-    assert stray in gone
+    assert set(strays) <= set(gone)
     assert len(gone) > 50
+    assert history.log.first_version() > 23
     assert json.loads(run("--verify", place=tmp_path)[1])["ok"]
     for version in range(VERSIONS - 4, VERSIONS):
         rows = [json.loads(line) for line in run("--read", "0", "--version", version, place=tmp_path)[1].splitlines()]
         assert {row["word"]: row["n"] for row in rows} == {key: n for (key,), n in history.after[version][0].items()}
-    rows = [json.loads(line) for line in run("--side", "late", place=tmp_path)[1].splitlines()]
-    assert rows == history.late
+    assert late_rows(run, tmp_path) == history.late
     assert sweep(history.place, history.log, keep=4) == []
     assert any("side/" in path for path in sweep(history.place, history.log, keep=4, side_from=20))
-    assert len(run("--side", "late", place=tmp_path)[1].splitlines()) == 2
+    assert late_rows(run, tmp_path) == [row for row in history.late if row["version"] >= 20]
+
+
+def late_rows(run, place):
+    return [json.loads(line) for line in run("--side", "late", place=place)[1].splitlines()]
+
+
+def test_a_sweep_that_was_interrupted_shows_no_late_row_twice(run, tmp_path, monkeypatch):
+    history = History(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Location, "delete", lambda self, paths: None)
+        sweep(history.place, history.log, keep=1)
+    assert late_rows(run, tmp_path) == history.late
+    again = Log.open(history.place)
+    again.claim("box", 8)
+    sweep(history.place, again, keep=1)
+    assert late_rows(run, tmp_path) == history.late

@@ -326,6 +326,20 @@ def test_fold_gives_rows_in_order_and_the_state_of_their_keys():
     assert engine.state.committed["fold"] == {("ann",): (1,), ("cy",): (2,)}
 
 
+def test_the_example_in_the_docstring_of_fold():
+    def spent(rows, state):
+        totals = np.bincount(rows["__group"], weights=rows["price"], minlength=state.num_rows)
+        totals += state["total"].fill_null(0.0).to_numpy()
+        new = pa.table({"total": totals})
+        return new, pa.table({"user": state["user"], "total": totals}).filter(pc.field("total") > 100)
+
+    engine = Engine(Fold(schema(DDL), ["user"], spent, state="total double", output="user string, total double"))
+    assert engine.batch(rows(DDL, ("ann", 0, 60), ("bob", 0, 101), ("ann", 0, 40))).rows.to_pylist() == [
+        {"user": "bob", "total": 101.0}
+    ]
+    assert listed(engine.batch(rows(DDL, ("ann", 0, 1))).rows) == [("ann", 101.0)]
+
+
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [

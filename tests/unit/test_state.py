@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from meander.errors import InvalidOption, NoSpace
+from meander.kernel import Kernel
 from meander.route import Keys, KeyType
 from meander.route.columns import whole_column
-from meander.state import base_kernel, extents, layout, shape_kernel, write_kernel
+from meander.state import base_kernel, extents, layout, overlay_kernel, records_kernel, shape_kernel, write_kernel
 from meander.state.base import Base
 from meander.state.holding import Holding
 from meander.state.layout import Layout
@@ -314,7 +315,7 @@ def test_a_process_killed_in_a_change_leaves_an_empty_holding(tmp_path):
         "import os, signal\n"
         "from meander.state.base import Base\n"
         "def killed(self, *rest): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "Base._trim = killed\n"
+        "Base.trim = killed\n"
         "ts.count(holding, range(5000))",
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -458,7 +459,11 @@ def test_folds_at_rows_agree_with_numpy():
             ufunc.at(best, rows, amounts)
             getattr(table, how)(name, rows, amounts)
             assert np.array_equal(table.column(name), best), (name, how)
-    table.add("i", rows[:3], 7)
+    before = table.column("i").copy()
+    table.add("i", np.arange(table.size) < 3, 7)
+    assert (table.column("i") - before).tolist() == [7] * 3 + [0] * (table.size - 3)
+    with pytest.raises(InvalidOption, match="rows 0 to 300 are given, and table 't' has 300"):
+        table.add("i", np.arange(301), 1)
     with pytest.raises(InvalidOption, match="2 amounts are given for 3 rows"):
         table.add("i", rows[:3], np.array([1, 2]))
 
@@ -533,8 +538,101 @@ def test_a_change_that_another_process_left_torn_is_seen_by_one_that_had_it_open
         "import os, signal\n"
         "from meander.state.base import Base\n"
         "def killed(self, *rest): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "Base._trim = killed\n"
+        "Base.trim = killed\n"
         "ts.count(holding, range(5000))",
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert (holding.version, holding.held.any(), holding.rows().sum()) == (-1, False, 0)
+
+
+def test_a_limit_on_the_size_of_files_is_an_error_too(tmp_path):
+    """No mock: the system itself refuses to make the file longer."""
+    done = child(
+        tmp_path,
+        "import resource\n"
+        "from meander.errors import NoSpace\n"
+        "ts.count(holding, range(1000))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2**24, 2**24))\n"
+        "try: ts.count(holding, range(1_000_000))\n"
+        "except NoSpace as error: print('no space:', error)",
+    )
+    assert done.stdout.startswith("no space:"), done.stderr
+    assert "counts.arena" in done.stdout
+    assert "File too large" in done.stdout
+
+
+@pytest.mark.parametrize("order", ["k", "day", "n"])
+def test_what_is_due_by_any_kind_of_column(tmp_path, order):
+    """A key that is a word, a trailing column before a text, and a value that may be null."""
+    spec = {
+        "k": TableSpec("t", NUMBERS, (("n", pa.int64()),), order="k"),
+        "day": TableSpec(
+            "t", KeyType((("a", pa.string()), ("day", pa.date32()), ("b", pa.string())), 1), order="day"
+        ),
+        "n": TableSpec("t", TEXTS, (("n", pa.int16()),), order="n"),
+    }[order]  # fmt: skip
+    base = Base.open(tmp_path, spec, 4)
+    base.install(range(4))
+    table = Table(base, spec, 4)
+    values = list(range(-40, 40))
+    columns = {
+        "k": [pa.array(values)],
+        "day": [pa.array(["a"] * 80), pa.array(values, pa.date32()), pa.array([f"{k}" for k in values])],
+        "n": [pa.array([f"{k}" for k in values])],
+    }[order]  # fmt: skip
+    rows = table.touch(spec.key.encode(columns))
+    if order == "n":
+        table.set("n", rows, pa.array([None if k % 4 == 0 else k for k in values], pa.int16()))
+    table.mark(rows)
+    wanted = [k for k in values if k < 7 and (order != "n" or k % 4)]
+    assert [values[row] for row in table.due(7)] == wanted
+    base.apply(table.delta())
+    assert base.due(7).size == len(wanted)
+    again = Table(base, spec, 4)
+    due = again.due(7)
+    assert again.get(order, due).cast(pa.int32()).to_pylist() == wanted
+    again.discard(due[3:])
+    assert again.due(7).tolist() == due[:3].tolist()
+    base.apply(again.delta())
+    assert base.due(7).size == 3
+    assert base.due(2**62).size == 3 + sum(k >= 7 and (order != "n" or k % 4 != 0) for k in values)
+
+
+def test_deleting_what_never_was_is_nothing(tmp_path):
+    base = Base.open(tmp_path, COUNTS, 4)
+    base.install(range(4))
+    table = Table(None, COUNTS, 4)
+    table.mark(table.touch(encoded(range(200))))
+    delta = table.delta().set_column(1, "deleted", pa.array([True] * 200))
+    base.apply(delta)
+    assert (base.rows_of(range(4)).sum(), base.total_bytes) == (0, 0)
+    base.apply(table.delta().slice(100))
+    base.apply(delta)
+    assert base.rows_of(range(4)).sum() == 0
+    base.apply(table.delta())
+    assert base.rows_of(range(4)).sum() == 200
+
+
+def test_kernels_are_compiled_once_whatever_comes(tmp_path):
+    """A compilation in the middle of a batch would take seconds. Folds have one form for each kind of number."""
+    values = (("n", pa.int64()), ("s", pa.string()), ("x", pa.float32()))
+    for name, type_ in (("numbers", NUMBERS), ("texts", TEXTS)):
+        holding = opened(tmp_path / name, 16, [TableSpec("t", type_, values, order="n")])
+        for ids in ([1, 2], range(9000), [], range(0, 9000, 3)):
+            table = holding.begin()["t"]
+            rows = table.touch(encoded([k if type_ is NUMBERS else f"{k}" for k in ids], type_))
+            table.add("n", rows, 1)
+            table.set("s", rows, pa.array([None if k % 2 else "é" * (k % 50) for k in ids], pa.large_string()))
+            table.mark(rows)
+            table.discard(table.due(2)[::2])
+            holding.advance(holding.version + 1, {"t": table.delta()})
+            part = holding.extract(range(0, 16, 2))
+            holding.install(range(0, 16, 2), [{"t": part["t"].slice(0)}], holding.version)
+    for module in (base_kernel, overlay_kernel, records_kernel, shape_kernel, write_kernel):
+        for each in vars(module).values():
+            if isinstance(each, Kernel) and each not in (
+                records_kernel.add,
+                records_kernel.lowest,
+                records_kernel.highest,
+            ):
+                assert len(getattr(each.compiled, "signatures", [])) <= 1, each.__name__

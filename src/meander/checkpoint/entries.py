@@ -13,6 +13,7 @@ from meander.checkpoint.statefile import Info
 from meander.types import BinId, WorkerId, runs
 
 Json: TypeAlias = dict[str, Any]
+Octets: TypeAlias = bytes
 Kind = Literal["state", "late", "dead"]
 
 
@@ -25,8 +26,8 @@ class FileRef:
     rows: int
     checksum: int
     path: str | None = None
-    inline: bytes | None = None
-    bins: bytes = b""
+    inline: Octets | None = None
+    bins: Octets = b""
     """Bitmap of the bins that a state file speaks of; empty for side outputs."""
     kind: Kind = "state"
 
@@ -35,7 +36,7 @@ class FileRef:
             raise ValueError(f"a file has either a path or its contents inline: {self.path!r}")
 
     @classmethod
-    def of(cls, info: Info, worker: WorkerId, *, path: str | None = None, inline: bytes | None = None) -> FileRef:
+    def of(cls, info: Info, worker: WorkerId, *, path: str | None = None, inline: Octets | None = None) -> FileRef:
         """Return the reference to a state file that was written to a path, or is kept inline."""
         return cls(worker, info.bytes, info.rows, info.checksum, path, inline, info.bins)
 
@@ -63,7 +64,7 @@ class FileRef:
         return fields
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any], bins: bytes | None = None) -> FileRef:
+    def from_json(cls, fields: Mapping[str, Any], bins: Octets | None = None) -> FileRef:
         """Return the reference that `to_json` wrote, with a bitmap that was kept elsewhere."""
         inline = fields.get("inline")
         return cls(

@@ -147,23 +147,24 @@ class Location:
     def list(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, sorted; none where the folder is missing."""
         full = self.full(folder)
-        if self.is_local:
-            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(full) as entries:
-                return sorted(entry.name for entry in entries if not entry.is_dir())
-            return []
-        selector = pafs.FileSelector(full, allow_not_found=True)
-        return sorted(info.base_name for info in self.filesystem.get_file_info(selector) if info.is_file)
+        with self._reading(folder):
+            if self.is_local:
+                with suppress(FileNotFoundError, NotADirectoryError), os.scandir(full) as entries:
+                    return sorted(entry.name for entry in entries if not entry.is_dir())
+                return []
+            selector = pafs.FileSelector(full, allow_not_found=True)
+            return sorted(info.base_name for info in self.filesystem.get_file_info(selector) if info.is_file)
 
     def exists(self, path: str) -> bool:
         """Whether a file is there."""
-        if self.is_local:
-            return Path(self.full(path)).is_file()
-        return bool(self.filesystem.get_file_info(self.full(path)).is_file)
+        full = self.full(path)
+        with self._reading(path):
+            return Path(full).is_file() if self.is_local else bool(self.filesystem.get_file_info(full).is_file)
 
     def delete(self, paths: str | Iterable[str]) -> None:
         """Delete files in the given order; one that is gone already is no fault."""
         for path in [paths] if isinstance(paths, str) else paths:
-            with suppress(FileNotFoundError):
+            with self._writing(path), suppress(FileNotFoundError):
                 if self.is_local:
                     Path(self.full(path)).unlink()
                 elif self.exists(path):

@@ -120,8 +120,8 @@ class Log:
 
     def claim(self, host: str, pid: int) -> int:
         """Take over the log and return the epoch; every driver before this one is fenced from here on."""
+        self.refresh()
         while True:
-            self.refresh()
             sequence = self._next
             driver = Driver(sequence, host, pid)
             full = self._is_full_due()
@@ -132,15 +132,18 @@ class Log:
             try:
                 self.location.create(path_of(sequence), data)
             except Exists:
-                if self.location.read(path_of(sequence)).to_pybytes() != data:
+                if self._contents(sequence) != data:
+                    self._follow()
                     continue
             except CheckpointError:
                 if sequences(self.location)[-1:] > [sequence - 1]:  # what was half written is swept: others went on
+                    self.refresh()
                     continue
                 raise
             # If others claimed, went on and swept while this driver slept, its number was free again: not the end.
             later = [each for each in sequences(self.location) if each > sequence]
-            if later and (later[0] != sequence + 1 or read_entry(self.location, later[0])[0].parent != seal_of(data)):
+            if later and not self._is_followed_by(later[0], sequence, seal_of(data)):
+                self.refresh()
                 continue
             self.driver, self._fence = driver, None
             self._append(entry, seal_of(data), self._index)
@@ -156,11 +159,14 @@ class Log:
         try:
             self.location.create(path_of(entry.sequence), data)
         except Exists:
-            found = self.location.read(path_of(entry.sequence)).to_pybytes()
+            found = self._contents(entry.sequence)
+            if found is None:
+                self._raise_if_fenced()
+                raise
             if found != data:  # the same bytes: it was created although the answer got lost
                 self._refuse(Entry.from_json(unseal(found, path_of(entry.sequence))).driver)
         except CheckpointError:
-            self.check()  # a driver that slept may find what it had half written swept away
+            self._raise_if_fenced()  # a driver that slept may find what it had half written swept away
             raise
         self._check_parent()
         self._append(entry, seal_of(data), index)
@@ -249,13 +255,40 @@ class Log:
             if entry.index is not None:
                 break
         for entry, mark in reversed(passed):
-            if entry.index is not None:
-                index = Index.from_json(entry.index)
-                if entry.last is not None:
-                    self._last = self._recent[entry.last.version] = entry.last
-            else:
-                index = self._index if entry.commit is None else self._index.after(entry.commit)
-            self._append(entry, mark, index)
+            self._take(entry, mark)
+
+    def _follow(self) -> None:
+        """Read the entries that have come since, one by one: a driver that commits without a pause is overtaken."""
+        before = self._next
+        try:
+            while self.location.exists(path_of(self._next)):
+                entry, mark = read_entry(self.location, self._next)
+                _check_link(entry, self._parent)
+                self._take(entry, mark)
+        except Damaged:
+            self.refresh()
+        if self._next == before:
+            self.refresh()
+
+    def _take(self, entry: Entry, mark: str) -> None:
+        if entry.last is not None:
+            self._last = self._recent[entry.last.version] = entry.last
+        if entry.commit is not None and entry.version == self._index.version + 1:
+            index = self._index.after(entry.commit)
+        else:
+            index = self._index if entry.index is None else Index.from_json(entry.index)
+        self._append(entry, mark, index)
+
+    def _contents(self, sequence: int) -> bytes | None:
+        """The bytes of an entry, None where it has been swept."""
+        try:
+            return bytes(self.location.read(path_of(sequence)).to_pybytes())
+        except Damaged:
+            return None
+
+    def _is_followed_by(self, other: int, sequence: int, mark: str) -> bool:
+        found = self._contents(other) if other == sequence + 1 else None
+        return found is not None and Entry.from_json(unseal(found, path_of(other))).parent == mark
 
     def _forget(self) -> None:
         self._next, self._parent, self._full_at = 0, _NO_PARENT, 0
@@ -275,6 +308,14 @@ class Log:
 
     def _is_full_due(self) -> bool:
         return self._next - self._full_at >= FULL_EVERY
+
+    def _raise_if_fenced(self) -> None:
+        try:
+            self.check()
+        except Fenced:
+            raise
+        except CheckpointError:
+            pass
 
     def _claimed(self) -> Driver:
         if self._fence:

@@ -9,7 +9,7 @@ from meander.checkpoint.entries import Commit
 from meander.checkpoint.files import attempt_of
 from meander.checkpoint.index import Index
 from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import FOLDER, Log
+from meander.checkpoint.manifest import FOLDER, Log, read_entry
 from meander.errors import InvalidOption
 
 FOLDERS = ("deltas", "snapshots", "side", FOLDER)
@@ -31,21 +31,23 @@ def garbage(
 
     A file is kept if the index or a later commit names it, if it is pinned, if it is meant for a version that is not
     committed yet, or if its name is none of ours. Everything else is the leaving of an old version or a failed attempt.
+    Side outputs are the user's rows, not ours: once a commit has named them they stay, also when the log forgets it.
 
     Args:
         paths: what is there.
         index: the index of the oldest version to keep.
-        commits: the commits after that version, up to the last.
+        commits: the commits that the log still has, up to the last; at least those after that version.
         last: the last committed version.
         start: the first entry of the log to keep; it carries a full index of the oldest version or an older one.
         pinned: paths that somebody is reading.
-        side_from: the oldest version whose side outputs are kept. By default all that were ever named: they are the
-            user's rows, not ours.
+        side_from: the oldest version whose side outputs are kept; by default all are.
     """
-    needed = {ref.path for ref in index.files()} | {ref.path for commit in commits for ref in commit.files()}
-    needed |= set(pinned)
+    needed = {ref.path for ref in index.files()} | set(pinned)
+    for commit in commits:
+        needed |= {ref.path for ref in commit.files() if ref.kind != "state" or commit.version > index.version}
+    known_from = min((commit.version for commit in commits), default=last + 1)
     manifests, files = [], []
-    for path in sorted(set(paths) - needed):
+    for path in sorted(set(paths)):
         if match := _MANIFEST.fullmatch(path):
             if int(match[1]) < start:
                 manifests.append(path)
@@ -53,8 +55,12 @@ def garbage(
         attempt = attempt_of(path)
         if attempt is None or attempt.version > last:
             continue
-        version = attempt.version
-        if path.startswith("side/") and version <= index.version and (side_from is None or version >= side_from):
+        if path.startswith("side/") and path not in pinned:
+            is_old = side_from is not None and attempt.version < side_from
+            is_wanted = path in needed or attempt.version < known_from
+            if is_wanted and not is_old:
+                continue
+        elif path in needed:
             continue
         files.append(path)
     # Entries go first and from the oldest on: a driver that was asleep tells from its parent whether it is fenced.
@@ -69,17 +75,37 @@ def sweep(
         raise InvalidOption(f"keep is {keep}; at least the last version must be kept")
     if log.last is None:
         return []
-    oldest = max(log.last.version - keep + 1, log.first_version())
-    past = log.at(oldest)
+    first = log.first_version()
+    oldest = max(log.last.version - keep + 1, first)
+    past, commits = log.at(oldest), log.commits(first)
+    saved = _save_side(location, past.start, commits, side_from)
     paths = [f"{folder}/{name}" for folder in FOLDERS for name in location.list(folder)]
     found = garbage(
         paths,
         index=past.index,
-        commits=log.commits(oldest + 1),
+        commits=commits,
         last=log.last.version,
         start=past.start,
-        pinned=pinned,
+        pinned={*pinned, *saved},
         side_from=side_from,
     )
     location.delete(found)
     return found
+
+
+def _save_side(location: Location, start: int, commits: Sequence[Commit], side_from: int | None) -> list[str]:
+    """Write side outputs that are inline in entries before `start` to files, as those entries are to be deleted."""
+    saved: list[str] = []
+    entry, _ = read_entry(location, start)
+    upto = entry.version if entry.commit is None else entry.version - 1
+    for commit in commits:
+        if commit.version > upto or (side_from is not None and commit.version < side_from):
+            continue
+        for stage, part in enumerate(commit.stages):
+            for number, ref in enumerate(part.side):
+                if ref.inline is not None:
+                    # The same name each time: a sweep that was interrupted is done again and leaves no second copy.
+                    path = f"side/v{commit.version:012d}-s{stage}-w{ref.worker}-0.{number}.kept.{ref.kind}.arrow"
+                    location.write(path, ref.inline)
+                    saved.append(path)
+    return saved

@@ -18,7 +18,7 @@ import json
 import struct
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -37,13 +37,16 @@ _TAIL = struct.Struct("<IQQ8s")
 _FIRST_READ_BYTES = 1 << 16
 
 
+Bitmap: TypeAlias = bytes
+
+
 class Info(NamedTuple):
     """What a manifest has to know about a state file."""
 
     bytes: int
     rows: int
     checksum: int
-    bins: bytes
+    bins: Bitmap
     """Bitmap of the bins that the file speaks of."""
 
 

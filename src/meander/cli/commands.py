@@ -14,6 +14,8 @@ from rich.table import Table
 import meander
 from meander.cli import show
 from meander.cli.demo import run_demo
+from meander.cli.inspect import inspect
+from meander.cli.planners import show_planners
 from meander.cli.read import json_from, options_from
 from meander.errors import InvalidProblem
 from meander.named import chosen
@@ -205,12 +207,27 @@ def schedules(format: FORMAT = None) -> None:
     show.console().print(table)
 
 
+app.command()(inspect)
+
+
 @app.command()
 def demo(
+    master: Annotated[str, typer.Option(help="Spark's master; a cluster needs meander on its executors")] = "local[2]",
+    seconds: Annotated[float, typer.Option(min=1.0, help="how long to count")] = 30.0,
+    workers: Annotated[int | None, typer.Option(min=1, help="number of workers; by default one per core")] = None,
+    bins: Annotated[int, typer.Option(min=1, help="number of bins, a power of two")] = 256,
+    rate: Annotated[int, typer.Option(min=1, help="words per second")] = 100_000,
+) -> None:
+    """Count the words of a skewed stream on Spark, live, and check every count against a recount."""
+    run_demo(show.console(), master=master, seconds=seconds, workers=workers, bins=bins, rate=rate)
+
+
+@app.command()
+def compare(
     bins: Annotated[int, typer.Option(min=8, max=4096, help="number of bins")] = 64,
     workers: Annotated[int, typer.Option(min=2, max=64, help="number of workers; one more is added")] = 4,
     tau: Annotated[float, typer.Option(min=0.0, help="the load cap: (1 + tau) times the fair share")] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="another seed, other loads")] = 7,
 ) -> None:
-    """Show three planners and the schedules on a skewed stream that gets one more worker."""
-    run_demo(show.console(), bins=bins, workers=workers, tau=tau, seed=seed)
+    """Compare three planners and the schedules on a skewed stream that gets one more worker."""
+    show_planners(show.console(), bins=bins, workers=workers, tau=tau, seed=seed)

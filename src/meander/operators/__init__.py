@@ -6,7 +6,7 @@
     window        tumbling, sliding and sessions    fold          a function over rows and state
     custom        a user's operator as a stage      failing       which bin a failure comes from
 
-    accumulators, sums, ordering, durations         what they are made of
+    sessions, accumulators, sums, ordering, times, durations, conform      what they are made of
 
 Update semantics: every batch emits the keys that changed, with their new values. No answer depends on the order in
 which the rows of a batch arrive. Pure: NumPy and Arrow over `state` and `route`; nothing here knows of Spark.

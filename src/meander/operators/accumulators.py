@@ -176,7 +176,11 @@ class Extreme(Accumulator):
 
     def _combine_unordered(self, table: Table, groups: Groups, values: pa.Array) -> None:
         function = "max" if self.largest else "min"
-        found = pa.table({"of": groups.of, "value": values}).group_by("of").aggregate([("value", function)])
+        found = (
+            pa.table({"of": groups.of, "value": values})
+            .group_by("of", use_threads=False)
+            .aggregate([("value", function)])
+        )
         at = groups.rows[found["of"].to_numpy()]
         old, new = table.get(self.name, at), whole_column(found[f"value_{function}"])
         if pa.types.is_boolean(values.type):

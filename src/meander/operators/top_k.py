@@ -12,7 +12,7 @@ from meander.errors import InvalidOption
 from meander.operators.operator import Now, Output, Stage, field_of, key_of, output_of
 from meander.operators.ordering import Groups, Words, ascending, first_of_groups, refinements, same, sorted_rows
 from meander.operators.times import newest_of, time_type
-from meander.route.columns import whole_column
+from meander.route.columns import column_of_words, is_octets, whole_column, words_of
 from meander.route.keys import Keys, KeyType
 from meander.state.spec import TableSpec
 from meander.values import whole
@@ -20,7 +20,7 @@ from meander.values import whole
 if TYPE_CHECKING:
     from meander.state.table import Table
 
-PLACE, SIZE, NUMBER, KNOWN = "top.place", "top.size", "row.number", "rows.known"
+PLACE, SIZE, NUMBER, KNOWN, NULLS = "top.place", "top.size", "row.number", "rows.known", "identity.nulls"
 
 
 class TopK(Stage):
@@ -96,7 +96,7 @@ class TopK(Stage):
         top = TableSpec("top", placed, kinds(self.others))
         if self.identity is None:
             return (TableSpec("heads", self.key, ((SIZE, pa.int64()),)), top)
-        known = KeyType((*self.key.fields, *kinds(self.identity)), leading)
+        known = KeyType((*self.key.fields, *kinds(self.identity), (NULLS, pa.int64())), leading)
         numbered = KeyType((*self.key.fields, (NUMBER, pa.int64())), leading)
         rest = [name for name in self.others if name not in self.identity]
         return (
@@ -176,16 +176,10 @@ class TopK(Stage):
         heads, known = tables["heads"], tables["rows"]
         before = heads.column(KNOWN)[groups.rows]
         updates, at = self._update(tables, groups, rows)
+        at_old = self._known(known, heads.keys(groups.rows[old.group]), old.rows)
         updated = np.zeros(known.size, dtype=np.bool_)
-        if old.group.size:
-            keyed = heads.keys(groups.rows[old.group])
-            at_old = known.touch(known.spec.key.encode([*keyed, *(old.rows[name] for name in self.identity or ())]))
-            updated = np.zeros(known.size, dtype=np.bool_)
-            updated[at] = True
-            stay = old.take(np.flatnonzero(~updated[at_old]))
-        else:
-            stay = old
-        new = self._best(stay, updates)
+        updated[at] = True
+        new = self._best(old.take(np.flatnonzero(~updated[at_old])), updates)
         # Whoever is not among these is behind the old last place; beyond it, the answer may be among them.
         hidden = np.flatnonzero(before > self.k)
         short = np.delete(hidden, self._reaching(old, new, hidden)) if hidden.size else hidden
@@ -198,11 +192,18 @@ class TopK(Stage):
         order = np.argsort(group, kind="stable")
         return Ranked(group[order], both.take(pa.array(order)))
 
+    def _known(self, known: Table, key: Sequence[pa.Array], rows: pa.Table) -> Words:
+        """Where rows of these keys and identities are kept; a null is an identity like any other."""
+        columns = [whole_column(rows[name]) for name in self.identity or ()]
+        nulls = np.zeros(rows.num_rows, dtype=np.int64)
+        for place, column in enumerate(columns):
+            nulls |= column.is_null().to_numpy(zero_copy_only=False).astype(np.int64) << place
+        return known.touch(known.spec.key.encode([*key, *map(_filled, columns), pa.array(nulls)]))
+
     def _update(self, tables: Mapping[str, Table], groups: Groups, rows: pa.Table) -> tuple[Ranked, Words]:
         """Take the updates into the rows that are kept; those that count, and where they are kept."""
         heads, known, identity = tables["heads"], tables["rows"], self.identity or ()
-        columns = [rows[name] for name in (*self.key.names, *identity)]
-        found = Groups.of_rows(known.touch(known.spec.key.encode(columns)), known.size)
+        found = Groups.of_rows(self._known(known, [rows[name] for name in self.key.names], rows), known.size)
         by_time = [] if self.time is None else [(whole_column(rows[self.time]), True)]
         best = [(whole_column(rows[self.by]), self.largest)]
         first = first_of_groups(found.of, len(found), [*by_time, *best, *ascending(rows, self.ties)])
@@ -210,9 +211,7 @@ class TopK(Stage):
         if self.time is not None:
             newer = self._not_older(known, at, whole_column(rows[self.time]).take(pa.array(first)))
             at, first = at[newer], first[newer]
-        taken = rows.select(self.others).take(pa.array(first)).combine_chunks()
-        group = groups.of[first]
-        taken = self._joined([taken])
+        taken, group = self._joined([rows.select(self.others).take(pa.array(first))]), groups.of[first]
         for name in self.others:
             if name not in identity:
                 known.set(name, at, whole_column(taken[name]))
@@ -264,10 +263,10 @@ class TopK(Stage):
         heads, known, numbers = tables["heads"], tables["rows"], tables["numbers"]
         group = np.repeat(wanted, heads.column(KNOWN)[keyed[wanted]])
         at = self._at(heads, numbers, keyed[group], _positions(group))
-        identity = {name: numbers.get(name, at) for name in self.identity or ()}
-        where = known.touch(known.spec.key.encode([*heads.keys(keyed[group]), *identity.values()]))
-        columns = {name: identity[name] if name in identity else known.get(name, where) for name in self.others}
-        return Ranked(group, pa.table(columns))
+        identity = self._rows(numbers, at, self.identity or ())
+        where = self._known(known, heads.keys(keyed[group]), identity)
+        columns = [identity[name] if name in identity.column_names else known.get(name, where) for name in self.others]
+        return Ranked(group, pa.table(columns, names=self.others))
 
     def _write(self, heads: Table, top: Table, keyed: Words, old: Ranked, new: Ranked) -> pa.Table | None:
         """Keep the new best rows where they differ from the old, and return those of the keys that changed."""
@@ -310,6 +309,16 @@ class Ranked(NamedTuple):
     def take(self, at: Words) -> Ranked:
         """These rows."""
         return Ranked(self.group[at], self.rows.take(pa.array(at)))
+
+
+def _filled(column: pa.Array) -> pa.Array:
+    """The column with zeros and empty texts for its nulls."""
+    if not column.null_count:
+        return column
+    if is_octets(column.type):
+        return column.fill_null("" if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) else b"")
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    return column_of_words(words_of(column) * valid, column.type)
 
 
 def _positions(group: Words) -> Words:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +31,8 @@ def bring_forward(holding: Holding, owned: NDArray[np.bool_], control: Control, 
     if not holding.held.any() and holding.version != before:
         holding.reset()
     elif holding.version == before - 1:
-        ref = FileRef.from_json(control.advance) if control.advance else None
-        holding.advance(before, read_state(location, ref) if ref else {})
+        deltas = [read_state(location, FileRef.from_json(each)) for each in control.advance]
+        holding.advance(before, _together(deltas))
     elif holding.version != before:
         holding.reset()
     missing = owned & ~holding.held
@@ -43,6 +43,14 @@ def bring_forward(holding: Holding, owned: NDArray[np.bool_], control: Control, 
         holding.install(np.flatnonzero(missing), _parts(missing, control, location), before)
     if (holding.held & ~owned).any():
         holding.release(np.flatnonzero(holding.held & ~owned))
+
+
+def _together(deltas: Sequence[Mapping[str, pa.Table]]) -> Mapping[str, pa.Table]:
+    """One delta of several that speak of different bins: a large batch was taken in parts."""
+    if len(deltas) <= 1:
+        return deltas[0] if deltas else {}
+    names = {name for delta in deltas for name in delta}
+    return {name: pa.concat_tables([delta[name] for delta in deltas if name in delta]).sort_by("bin") for name in names}
 
 
 def _parts(missing: NDArray[np.bool_], control: Control, location: Location) -> Iterator[Mapping[str, pa.Table]]:

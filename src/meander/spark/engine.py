@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,7 @@ from meander.errors import MeanderError, QueryFailed
 from meander.planning import Problem, plan
 from meander.spark.gateway import Gateway
 from meander.spark.messages import Control, Part, Report, Token, packed, read_numbers, unpacked
-from meander.spark.outgoing import shown
-from meander.spark.output import Output
-from meander.spark.pipeline import Pipeline, Told
+from meander.spark.pipeline import Attempt, Pipeline, Told
 from meander.spark.places import Place, Places, seat
 from meander.spark.settings import Settings
 from meander.spark.watch import Watchdog, in_short, is_loss
@@ -44,7 +43,15 @@ SWEEP_EVERY = 16
 
 
 class Stopped(MeanderError):
-    """The query is being stopped; the batch is left to the next start."""
+    """The query is being stopped; the batch is left to the next start.
+
+    Spark tells an interruption from a failure by the text of the error, and this is what it looks for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o.stop\n: java.lang.InterruptedException: stopped"
+        )
 
 
 class Engine:
@@ -64,6 +71,7 @@ class Engine:
         self._seats: dict[WorkerId, Place] = {}
         self._homes: dict[WorkerId, str] = {}
         self._held: dict[tuple[int, WorkerId], Bins] = {}
+        self._largest: int | None = None
         self._loads: dict[int, NDArray[np.int64]] = {}
         self._bytes: dict[int, NDArray[np.int64]] = {}
         last = log.last
@@ -149,7 +157,7 @@ class Engine:
         problem: Exception = QueryFailed("no attempt was made")
         for _ in range(self.settings.attempts):
             if self.stopping:
-                raise Stopped("the query is being stopped")
+                raise Stopped
             try:
                 self._seat()
                 told = self._try(rows, version)
@@ -185,29 +193,41 @@ class Engine:
 
     def _try(self, rows: DataFrame, version: int) -> Told:
         self._attempt += 1
-        assert self.log.epoch is not None
-        token = Token(self.log.epoch, version, self._attempt)
+        epoch = self.log.epoch
+        assert epoch is not None
         workers = self.workers
         slot_of = {worker: slot for slot, worker in enumerate(workers)}
         slots = [[slot_of[WorkerId(int(owner))] for owner in owners] for owners in self.owners]
-        controls = [
-            [self._control(stage, worker, slot_of[worker], token) for worker in workers]
-            for stage in range(len(self.owners))
-        ]
-        tag = f"meander-{self.query_id}-{token.epoch}-{token.version}-{token.attempt}"
+
+        def control(stage: int, wave: tuple[int, int]) -> list[Control]:
+            if wave[0] > 0:
+                # Waves are attempts of their own: their files must not share names.
+                self._attempt += 1
+            token = Token(epoch, version, self._attempt)
+            return [self._control(stage, worker, slot_of[worker], token, wave) for worker in workers]
+
+        tag = f"meander-{self.query_id}-{epoch}-{version}-{self._attempt}"
         barrier = len(workers) <= sum(place.cores for place in set(self._seats.values()))
         used = dict(self._seats)
-
+        attempt = Attempt(slots, control, used, barrier, self._split_above())
         if self.gateway.local:
-            return self.pipeline.run(rows, slots, controls, used, barrier)
+            return self.pipeline.run(rows, attempt)
         self.gateway.context.addJobTag(tag)
         try:
             with Watchdog(lambda: bool(self.places.gone(used)), lambda: self.gateway.cancel(tag)):
-                return self.pipeline.run(rows, slots, controls, used, barrier)
+                return self.pipeline.run(rows, attempt)
         finally:
             self.gateway.context.removeJobTag(tag)
 
-    def _control(self, stage: int, worker: WorkerId, slot: int, token: Token) -> Control:
+    def _split_above(self) -> int | None:
+        """The size above which a worker's rows go over in parts; None while batches are so small that none will.
+
+        To look costs a job of its own. The first batch, one after larger ones, and one that was lost are looked at.
+        """
+        limit = self.settings.hand_over_bytes
+        return limit if self._largest is None or self._largest * 8 > limit else None
+
+    def _control(self, stage: int, worker: WorkerId, slot: int, token: Token, wave: tuple[int, int]) -> Control:
         owned = self.owners[stage] == worker
         held = self._held.get((stage, worker))
         missing = owned if held is None else owned & ~held
@@ -217,16 +237,15 @@ class Engine:
             bins = self.settings.bins
             load = tuple(Part(part.file.to_json(), packed(_flags(part.bins, bins))) for part in parts)
         last = self.log.last
-        advance = None
-        if last is not None:
-            advance = next((ref.to_json() for ref in last.stages[stage].deltas if ref.worker == worker), None)
+        deltas = last.stages[stage].deltas if last is not None else ()
+        advance = tuple(ref.to_json() for ref in deltas if ref.worker == worker)
         return Control(
             query=self.query_id, token=(token.epoch, token.version, token.attempt),
             stage=stage, worker=worker, slot=slot,
             place=self._seats[worker].process, directory=self._homes[worker],
             checkpoint=self.log.location.uri, bins=self.settings.bins, owned=packed(owned),
             advance=advance, loadable=packed(missing), load=load,
-            snapshot=self._due_for_snapshot(stage, owned, token.version),
+            snapshot=self._due_for_snapshot(stage, owned, token.version) if wave[0] == 0 else None, wave=wave,
             frontier=self.frontiers[stage], previous=self._used[stage], fsync=self.settings.fsync,
         )  # fmt: skip
 
@@ -240,11 +259,14 @@ class Engine:
         return packed(due) if due.any() else None
 
     def _is_whole(self, told: Told, version: int) -> bool:
-        """Whether every worker of every stage has reported exactly once, for this attempt."""
-        seen = [(report.stage, report.worker) for report in told.reports]
-        wanted = [(stage, worker) for stage in range(len(self.owners)) for worker in self.workers]
-        tokens = {Token(*report.token) for report in told.reports}
-        return sorted(seen) == sorted(wanted) and len(tokens) == 1 and next(iter(tokens)).version == version
+        """Whether every worker of every stage has reported exactly once, for this attempt and each of its waves."""
+        seen = Counter((report.stage, report.token, report.worker) for report in told.reports)
+        parts = {(report.stage, report.token) for report in told.reports}
+        wanted = {(stage, token, worker) for stage, token in parts for worker in self.workers}
+        versions = {token[1] for _, token in parts}
+        stages = {stage for stage, _ in parts}
+        once = all(times == 1 for times in seen.values())
+        return once and set(seen) == wanted and versions == {version} and len(stages) == len(self.owners)
 
     def warm_up(self) -> None:
         """See that there are places for all workers and that their Python has what it needs."""
@@ -283,6 +305,7 @@ class Engine:
             self.places.clear(set(self._homes.values()))
 
     def _forget_lost(self) -> None:
+        self._largest = None
         time.sleep(0.2)  # Spark hears of a lost executor a moment after its tasks have failed.
         gone = self.places.gone(self._seats)
         for executor in gone:
@@ -292,14 +315,7 @@ class Engine:
     # --- sink and commit -------------------------------------------------------------------
 
     def _write(self, told: Told, session: SparkSession, version: int) -> None:
-        last = len(self.pipeline.stages) - 1
-        files = [
-            (report.output, self._seats[WorkerId(report.worker)])
-            for report in told.reports
-            if report.stage == last and report.output
-        ]
-        inline = [told.inline[worker] for worker in sorted(told.inline)]
-        output = Output(shown(self.pipeline.stages[last].output), inline, files)
+        output = self.pipeline.output(len(self.owners) - 1, told.reports, told.inline, self._seats)
         self.sink(output, self.gateway, session, version)
 
     def _commit(self, told: Told, version: int, batch: int, tick: int, offsets: str) -> Commit:
@@ -339,6 +355,7 @@ class Engine:
             mine = [report for report in told.reports if report.stage == stage]
             self._loads[stage] = _sum(mine, "loads", self.settings.bins)
             self._bytes[stage] = _sum(mine, "state_bytes", self.settings.bins)
+        self._largest = max(report.bytes for report in told.reports)
         self._worked = time.monotonic()
 
     def _tell(self, told: Told, commit: Commit, spent_s: Mapping[str, float]) -> None:

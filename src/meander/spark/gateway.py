@@ -83,6 +83,21 @@ class Gateway:
         chunks = rows._jdf.toArrowBatchRdd().glom()
         return self.frame(rows.sparkSession, chunks.zip(control, self.any), self.hand_over_encoder)
 
+    def shuffled_bytes(self, rows: DataFrame) -> list[int]:
+        """Run the shuffle that these rows end with and return the bytes of each partition; it is not run again."""
+
+        def exchange(node: Any) -> Any:
+            if node.getClass().getSimpleName() == "ShuffleExchangeExec":
+                return node
+            children = node.children()
+            below = (exchange(children.apply(at)) for at in range(children.size()))
+            return next((found for found in below if found is not None), None)
+
+        found = exchange(rows._jdf.queryExecution().executedPlan())
+        forever = getattr(getattr(self.jvm.scala.concurrent.duration, "Duration$"), "MODULE$").Inf()
+        statistics = self.jvm.scala.concurrent.Await.result(found.submitShuffleJob(), forever)
+        return [0] if statistics is None else list(statistics.bytesByPartitionId())
+
     def frame(self, session: SparkSession, rdd: Any, encoder: Any = None) -> DataFrame:
         """A DataFrame over an RDD of the JVM; without an encoder, of control messages alone."""
         from pyspark.sql.classic.dataframe import DataFrame

@@ -42,9 +42,9 @@ class Part:
 class Control:
     """What one worker of one stage is to do in one attempt of one version.
 
-    `owned` is the bitmap of the bins it owns. `advance` is the committed delta of the version before, which its base
+    `owned` is the bitmap of the bins it owns. `advance` are the committed deltas of the version before, which its base
     may still lack; `load` says where the bins in `loadable` are to be read, should it not hold them. `snapshot` is the
-    bitmap of the bins whose snapshot is due.
+    bitmap of the bins whose snapshot is due. `wave` (k, n) says that only bins k, k + n, k + 2n, .. come this time.
     """
 
     query: str
@@ -57,12 +57,13 @@ class Control:
     checkpoint: str
     bins: int
     owned: str
-    advance: dict[str, Any] | None = None
+    advance: tuple[dict[str, Any], ...] = ()
     loadable: str = ""
     load: tuple[Part, ...] = ()
     snapshot: str | None = None
     frontier: int | None = None
     previous: int | None = None
+    wave: tuple[int, int] = (0, 1)
     fsync: bool = False
     inline: int = 1 << 20
 
@@ -80,6 +81,7 @@ class Control:
         """Read a message."""
         told = json.loads(data)
         told["token"] = tuple(told["token"])
+        told["advance"], told["wave"] = tuple(told["advance"]), tuple(told["wave"])
         told["load"] = tuple(Part(**part) for part in told["load"])
         return cls(**told)
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from meander.operators.operator import Stage
-from meander.spark.exchange import Routing
+from meander.spark.exchange import Routing, bin_of
 from meander.spark.gateway import Gateway
 from meander.spark.incoming import BAD, REPORT
 from meander.spark.messages import Control, Report
-from meander.spark.outgoing import FINAL, passed_on
+from meander.spark.outgoing import FINAL, passed_on, shown
+from meander.spark.output import Output
 from meander.spark.places import Place
 from meander.spark.task import Work
 from meander.types import WorkerId
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+UNPACKED = 4
+"""About how many bytes of Arrow come of one byte of Spark's compressed shuffle, on the safe side."""
 
 
 @dataclass(frozen=True)
@@ -37,25 +42,30 @@ class Step:
 
 @dataclass(frozen=True)
 class Told:
-    """What a job returned: a report from every worker of every stage, and output that was small enough to travel."""
+    """What jobs returned: a report from every worker of every stage, and output that was small enough to travel."""
 
     reports: tuple[Report, ...]
-    inline: Mapping[WorkerId, pa.Table]
+    inline: tuple[pa.Table, ...]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one attempt is run with: each stage's slot of every bin, its control messages by slot, and their places."""
+
+    slots: Sequence[Sequence[int]]
+    control: Callable[[int, tuple[int, int]], Sequence[Control]]
+    places: Mapping[WorkerId, Place]
+    barrier: bool
+    split_above: int | None
+    """A worker's rows of more bytes than this are handed over in waves; None: do not even look."""
 
 
 class Pipeline:
     """The job of one query, built once and run for every batch with other control messages."""
 
     def __init__(self, gateway: Gateway, steps: Sequence[Step]) -> None:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         self.gateway, self.steps = gateway, tuple(steps)
-        self._run = []
-        for at, step in enumerate(self.steps):
-            last = at + 1 == len(self.steps)
-            schema = FINAL if last else passed_on(step.stage)
-            work = Work(step.stage, self._takes(at), last)
-            self._run.append(gateway.task(work, from_arrow_schema(schema)))
+        self._tasks: dict[tuple[int, bool, bool], Callable[[DataFrame, bool], DataFrame]] = {}
         self._routings: dict[int, tuple[tuple[int, ...], Routing]] = {}
 
     @property
@@ -63,39 +73,106 @@ class Pipeline:
         """The operators, first to last."""
         return tuple(step.stage for step in self.steps)
 
-    def _takes(self, at: int) -> pa.Schema:
+    def run(self, rows: DataFrame, attempt: Attempt) -> Told:
+        """Run one attempt: one job, unless a worker's rows are too many to hand over at once.
+
+        Then the stage they are for is run alone, in several waves of bins, and the stages after it over its output.
+        """
+        told: list[Told] = []
+        frame, first = rows, 0
+        while first < len(self.steps):
+            waves = self._waves(frame, first, attempt)
+            if waves == 1:
+                told.append(self._job(frame, first, len(self.steps), attempt, (0, 1)))
+                break
+            parts = self._in_waves(frame, first, attempt, waves)
+            reports = [report for part in parts for report in part.reports]
+            if any(report.fault for report in reports):
+                return Told(tuple(reports), ())
+            inline = tuple(table for part in parts for table in part.inline)
+            last = first + 1 == len(self.steps)
+            told.append(Told(tuple(reports), inline if last else ()))
+            if not last:
+                frame = self.output(first, told[-1].reports, inline, attempt.places).frame(
+                    self.gateway, rows.sparkSession
+                )
+            first += 1
+        return Told(
+            tuple(report for each in told for report in each.reports),
+            tuple(table for each in told for table in each.inline),
+        )
+
+    def output(
+        self, stage: int, reports: Sequence[Report], inline: Sequence[pa.Table], places: Mapping[WorkerId, Place]
+    ) -> Output:
+        """What a stage has emitted, where it lies."""
+        files = [
+            (report.output, places[WorkerId(report.worker)])
+            for report in reports
+            if report.stage == stage and report.output
+        ]
+        return Output(shown(self.stages[stage].output), inline, files)
+
+    def _job(self, frame: DataFrame, first: int, end: int, attempt: Attempt, wave: tuple[int, int]) -> Told:
+        """Run the stages from `first` up to `end` as one Spark job."""
+        for at in range(first, end):
+            chained, last = at > first, at + 1 == end
+            controls = attempt.control(at, wave)
+            routed = self._routed(frame, at, attempt, chained)
+            locations = [attempt.places[WorkerId(control.worker)].location for control in controls]
+            messages = [control.to_bytes() for control in controls]
+            handed = self.gateway.with_control(routed, self.gateway.pinned(messages, locations))
+            frame = self._task(at, chained, last)(handed, attempt.barrier)
+        return _read([(row["report"], row["output"]) for row in frame.collect()])
+
+    def _in_waves(self, frame: DataFrame, at: int, attempt: Attempt, waves: int) -> list[Told]:
+        from pyspark import StorageLevel
+        from pyspark.sql import functions as F
+
+        key = self.steps[at].stage.key.names
+        # Every wave must see the same rows, also where the source or an expression would not give them twice.
+        kept = _computed(frame, self.steps[at]).persist(StorageLevel.DISK_ONLY)
+        try:
+            bin_ = bin_of(key, len(attempt.slots[at]))
+            parts = [kept.where(bin_ % waves == F.lit(wave)) for wave in range(waves)]
+            return [self._job(part, at, at + 1, attempt, (wave, waves)) for wave, part in enumerate(parts)]
+        finally:
+            kept.unpersist()
+
+    def _waves(self, frame: DataFrame, at: int, attempt: Attempt) -> int:
+        """How many waves the rows of a stage need, by the size of its shuffle, which then need not run again."""
+        if attempt.split_above is None:
+            return 1
+        size = max(self.gateway.shuffled_bytes(self._routed(frame, at, attempt, chained=False))) * UNPACKED
+        waves = 1
+        while waves * attempt.split_above < size and waves < len(attempt.slots[at]):
+            waves *= 2
+        return waves
+
+    def _routed(self, frame: DataFrame, at: int, attempt: Attempt, chained: bool) -> DataFrame:
+        slots = tuple(attempt.slots[at])
+        if at not in self._routings or self._routings[at][0] != slots:
+            key = self.steps[at].stage.key.names
+            self._routings[at] = (slots, Routing(self.gateway, key, slots, len(attempt.control(at, (0, 1)))))
+        return self._routings[at][1].route(_computed(frame, self.steps[at]), self._takes(at, chained).names)
+
+    def _task(self, at: int, chained: bool, last: bool) -> Callable[[DataFrame, bool], DataFrame]:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        if (at, chained, last) not in self._tasks:
+            stage = self.steps[at].stage
+            schema = FINAL if last else passed_on(stage)
+            work = Work(stage, self._takes(at, chained), last)
+            self._tasks[at, chained, last] = self.gateway.task(work, from_arrow_schema(schema))
+        return self._tasks[at, chained, last]
+
+    def _takes(self, at: int, chained: bool) -> pa.Schema:
         step = self.steps[at]
-        marks = [name for name, is_there in ((REPORT, at > 0), (BAD, step.bad is not None)) if is_there]
+        marks = [name for name, is_there in ((REPORT, chained), (BAD, step.bad is not None)) if is_there]
         # An operator with two inputs has the key beside its columns: that of whichever input a row is of.
         apart = [pa.field(name, type_) for name, type_ in step.stage.key.fields if name not in step.stage.input.names]
         fields = [field.with_nullable(True) for field in (*step.stage.input, *apart)]
         return pa.schema([*[pa.field(name, pa.string()) for name in marks], *fields])
-
-    def run(
-        self,
-        rows: DataFrame,
-        slots: Sequence[Sequence[int]],
-        controls: Sequence[Sequence[Control]],
-        places: Mapping[WorkerId, Place],
-        barrier: bool,
-    ) -> Told:
-        """Run one attempt; `slots` gives each stage's slot of every bin, `controls` its messages by slot."""
-        frame = rows
-        for at, step in enumerate(self.steps):
-            count = len(controls[at])
-            routed = self._routing(at, slots[at], count).route(_computed(frame, step), self._takes(at).names)
-            locations = [places[WorkerId(control.worker)].location for control in controls[at]]
-            messages = [control.to_bytes() for control in controls[at]]
-            handed = self.gateway.with_control(routed, self.gateway.pinned(messages, locations))
-            frame = self._run[at](handed, barrier)
-        return _read([(row["report"], row["output"]) for row in frame.collect()])
-
-    def _routing(self, at: int, slots: Sequence[int], count: int) -> Routing:
-        wanted = tuple(slots)
-        if at not in self._routings or self._routings[at][0] != wanted or self._routings[at][1].count != count:
-            key = self.steps[at].stage.key.names
-            self._routings[at] = (wanted, Routing(self.gateway, key, wanted, count))
-        return self._routings[at][1]
 
 
 def _computed(frame: DataFrame, step: Step) -> DataFrame:
@@ -106,10 +183,6 @@ def _computed(frame: DataFrame, step: Step) -> DataFrame:
 
 
 def _read(rows: Sequence[tuple[str, bytes | None]]) -> Told:
-    reports, inline = [], {}
-    for text, output in rows:
-        report = Report.from_text(text)
-        reports.append(report)
-        if output is not None:
-            inline[WorkerId(report.worker)] = pa.ipc.open_stream(pa.py_buffer(bytes(output))).read_all()
-    return Told(tuple(reports), inline)
+    outputs = [output for _, output in rows if output is not None]
+    inline = [pa.ipc.open_stream(pa.py_buffer(bytes(output))).read_all() for output in outputs]
+    return Told(tuple(Report.from_text(text) for text, _ in rows), tuple(inline))

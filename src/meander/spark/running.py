@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SPARK = "spark"
+STOP_WAIT_S = 0.5
+"""Spark takes the end of a batch for an interruption only after it was told to stop."""
+
 TRIGGERS = ("processingTime", "availableNow", "once")
 
 
@@ -129,10 +132,11 @@ class Runner:
         engine = self.engine
         while not engine.lock.acquire(timeout=0.05):
             if engine.stopping:
-                raise Stopped("the query is being stopped")
+                time.sleep(STOP_WAIT_S)
+                raise Stopped
         try:
             if engine.stopping:
-                raise Stopped("the query is being stopped")
+                raise Stopped
             offsets = provenance.offsets_of(engine.log.location, batch)
             if provenance.is_done(engine.log, batch, engine.query_id, offsets):
                 return

@@ -34,6 +34,7 @@ from meander.spark.incoming import Incoming, taken_apart
 from meander.spark.messages import Control, Fault, Report, Token, numbers, packed, unpacked
 from meander.spark.outgoing import Outgoing
 from meander.state.holding import Holding
+from meander.state.table import Table
 from meander.types import WorkerId
 
 LOCK_WAIT_S = 60.0
@@ -97,12 +98,22 @@ class Work:
             bins = keys.bins(control.bins)
             misrouted = int(np.count_nonzero(~owned[bins]))
             now = Now(control.at.version, control.frontier, control.previous)
-            tables = holding.begin()
+            wave, waves = control.wave
+            turn = np.arange(control.bins) % waves == wave
+
+            def begin() -> dict[str, Table]:
+                tables = holding.begin()
+                for table in tables.values():
+                    if waves > 1:
+                        table.restrict(turn)
+                return tables
+
+            tables = begin()
             try:
                 answer = self.stage.run(incoming.rows, keys, tables, now)
             except Exception:
                 trace = traceback.format_exc()
-                found = failing_bin(self.stage, incoming.rows, keys, holding.begin, now, control.bins)
+                found = failing_bin(self.stage, incoming.rows, keys, begin, now, control.bins)
                 raise UserError(trace, found) from None
             watch.lap("operate")
             deltas = {name: table.delta() for name, table in tables.items()}

@@ -27,7 +27,7 @@ FIRST_LENGTH = 1 << 21
 """The words of a new file; it is sparse."""
 
 MUCH = 16
-"""Free space goes back to the disk when there is more of it than this part of the file."""
+"""Free space goes back to the disk when there is more of it than this part of what is in use."""
 
 PAGE = mmap.PAGESIZE // 8
 
@@ -75,15 +75,31 @@ def reserve(path: Path, ranges: list[tuple[int, int]]) -> None:
         os.close(descriptor)
 
 
-def merged(starts: Words, sizes: Words) -> list[tuple[int, int]]:
-    """Extents as ranges of (start, size) in order, neighbours joined."""
-    if not starts.size:
-        return []
+def made(path: Path, words: int) -> bool:
+    """Make a file of zeros of just so many words, with its space taken, unless it is there; whether it was made."""
+    if path.exists() and path.stat().st_size == words * 8:
+        return False
+    path.unlink(missing_ok=True)
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    try:
+        sized(fresh, words)
+        reserve(fresh, [(0, words)])
+        fresh.rename(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    return True
+
+
+def merged(starts: Words, sizes: Words) -> tuple[Words, Words]:
+    """Extents as the starts and sizes of ranges in order, neighbours joined."""
     order = np.argsort(starts, kind="stable")
     starts, ends = starts[order], starts[order] + sizes[order]
-    first = np.append(True, starts[1:] != ends[:-1])
-    last = np.append(first[1:], True)
-    return list(zip(starts[first].tolist(), (ends[last] - starts[first]).tolist(), strict=True))
+    apart = starts[1:] != ends[:-1]
+    some = np.full(min(1, starts.size), True)
+    first, last = np.append(some, apart), np.append(apart, some)
+    return starts[first], ends[last] - starts[first]
 
 
 def _no_space(path: Path, bytes_: int, error: OSError) -> Exception:
@@ -147,10 +163,8 @@ class Extents:
             length *= 4
         sized(self.path, length)
         reused = starts < tail
-        ranges = merged(starts[reused], sizes[reused])
-        if behind > tail:
-            ranges.append((tail, behind - tail))
-        reserve(self.path, ranges)
+        ranges = [each.tolist() for each in merged(starts[reused], sizes[reused])]
+        reserve(self.path, [*zip(*ranges, strict=True), *([(tail, behind - tail)] if behind > tail else [])])
         self.header[LENGTH] = length
         self.header[TAIL] = behind
         keep = sizes_left > 0
@@ -163,9 +177,7 @@ class Extents:
     def free(self, starts: Words, sizes: Words, for_good: bool = False) -> None:
         """Give extents back; to the disk too if `for_good`, or where much has come together."""
         starts, sizes = starts[sizes > 0], sizes[sizes > 0]
-        every, extent = np.append(self._starts, starts), np.append(self._sizes, sizes)
-        pairs = np.array(merged(every, extent), dtype=np.int64).reshape(-1, 2)
-        self._starts, self._sizes = pairs[:, 0].copy(), pairs[:, 1].copy()
+        self._starts, self._sizes = merged(np.append(self._starts, starts), np.append(self._sizes, sizes))
         tail = int(self.header[TAIL])
         if self._starts.size and self._starts[-1] + self._sizes[-1] == tail:
             self._discard(int(self._starts[-1]), tail)
@@ -174,7 +186,7 @@ class Extents:
         self._changed()
         free = self.free_words
         self._given_back = min(self._given_back, free)
-        if (free - self._given_back) * MUCH > int(self.header[TAIL]):
+        if (free - self._given_back) * MUCH > int(self.header[TAIL]) - free:
             for start, size in zip(self._starts.tolist(), self._sizes.tolist(), strict=True):
                 self._discard(start, start + size)
             self._given_back = free

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from meander.errors import InvalidOption
 from meander.route.hashing import bits_of, checksum
 from meander.state.base import Base
-from meander.state.extents import identity, mapped, reserve, sized
+from meander.state.extents import identity, made, mapped
 from meander.state.spec import BIN, TableSpec
 from meander.state.table import Table
 
@@ -41,10 +41,7 @@ class Holding:
     def __init__(self, directory: Path, specs: Sequence[TableSpec], bins: int) -> None:
         self.directory, self.specs, self.bins = directory, tuple(specs), bins
         path, words = directory / "holding", HEADER + bins
-        if not path.exists() or path.stat().st_size != words * 8:
-            path.unlink(missing_ok=True)
-            sized(path, words)
-            reserve(path, [(0, words)])
+        made(path, words)
         everything = mapped(path, words)
         self._header, self._held = everything[:HEADER], everything[HEADER:]
         self._file = identity(path)

@@ -21,13 +21,14 @@ from meander.state.columns import (
     flags_of,
     record_column,
     texts_of,
+    to_words,
     typed_of,
     unpacked,
     valid_of,
 )
 from meander.state.overlay_kernel import enter, factorise
 from meander.state.records import probe
-from meander.state.records_kernel import by_hash, pack, words_for
+from meander.state.records_kernel import by_hash, pack, words_before_end, words_for
 from meander.state.spec import TableSpec, dtype_of
 
 Words = NDArray[np.int64]
@@ -87,6 +88,18 @@ class KeyRows:
             return Keys(self.spec.key, words, None, None, hashes, hashes)
         offsets, data = unpacked(words, self.heap)
         return Keys(self.spec.key, None, offsets, data, hashes, hashes)
+
+    def order_words(self, rows: Words) -> Words:
+        """The order column of these rows, which is a column of the key, as words."""
+        names, types = self.spec.key.names, self.spec.key.types
+        at = names.index(str(self.spec.order))
+        if not self.spec.key.wide:
+            return np.asarray(self.words[rows])
+        if any(dtype_of(type_) is None for type_ in types[at:]):
+            return to_words(typed_of(self.spec.key.decode(self.keys(rows))[at]))
+        words = np.empty(rows.size, np.int64)
+        words_before_end(self.words[rows], self.heap.view(np.uint8), 8 * (len(names) - at), words)
+        return words
 
 
 class FixedColumn:

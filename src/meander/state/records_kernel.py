@@ -61,6 +61,17 @@ def unpack(references: Words, octets: Octets, offsets: Words, data: Octets) -> N
 
 
 @kernel
+def words_before_end(references: Words, octets: Octets, back: int, words: Words) -> None:
+    """Read the word that begins `back` bytes before the end of each record."""
+    for i in range(words.size):
+        at = np.uint64(((references[i] >> 32) << 3) + (references[i] & LENGTH) - back)
+        word = np.uint64(0)
+        for k in range(np.uint64(8)):
+            word |= np.uint64(octets[at + k]) << (np.uint64(8) * k)
+        words[i] = np.int64(word)
+
+
+@kernel
 def by_hash(hashes: Hashes, words: Words, sorted_hashes: Hashes, sorted_words: Words, rows: Words) -> None:
     """Fill keys by the high 16 bits of their hash, ascending, with the row that each came from.
 

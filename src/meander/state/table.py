@@ -20,7 +20,7 @@ from meander.route.hashing import bits_of
 from meander.route.keys import Keys
 from meander.state import records_kernel
 from meander.state.base import Base
-from meander.state.columns import fixed_column, flags_of, from_words, is_record, plain, to_words, typed_of
+from meander.state.columns import fixed_column, from_words, is_record, plain, to_words
 from meander.state.overlay import FixedColumn, KeyRows, RecordColumn, grown
 from meander.state.records import Probe
 from meander.state.records_kernel import by_bin, is_ascending
@@ -42,11 +42,16 @@ class Table:
         self.spec, self.bins = spec, bins
         self._base = base
         self._keys = KeyRows(spec, bins)
+        self._seen: Flags | None = None
         self._handles = np.empty(0, np.int64)
         self._present, self._marked = np.empty(0, np.bool_), np.empty(0, np.bool_)
         self._columns = [
             RecordColumn(name, type_) if is_record(type_) else FixedColumn(name, type_) for name, type_ in spec.values
         ]
+
+    def restrict(self, bins: Flags) -> None:
+        """From here on `due` looks only at these bins: the others are not this call's to fire."""
+        self._seen = bins
 
     @property
     def size(self) -> int:
@@ -132,9 +137,15 @@ class Table:
         if self._base is not None:
             self.touch(self._base.keys(self._base.due(upto)))
         rows = np.flatnonzero(self.present)
-        column = self.get(self.spec.order, rows)
-        words = to_words(typed_of(column))
-        early = (words < upto) & flags_of(column)
+        if self.spec.key_at(self.spec.order) is None:
+            column = self._fixed(self.spec.order)
+            rows = rows[column.valid[rows]]
+            words = to_words(column.values[rows])
+        else:
+            words = self._keys.order_words(rows)
+        early = words < upto
+        if self._seen is not None:
+            early &= self._seen[self.bins_of(rows)]
         rows, words = rows[early], words[early]
         if not self.spec.key.wide:
             return rows[np.lexsort((self._keys.words[rows], words))]
@@ -214,11 +225,17 @@ class Table:
         dtype = column.values.dtype
         if dtype == np.bool_:
             raise InvalidOption(f"column {name!r} of table {self.spec.name!r} is boolean and has no {how}")
+        rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        if rows.size and not 0 <= rows.min() <= rows.max() < self.size:
+            raise InvalidOption(
+                f"rows {rows.min()} to {rows.max()} are given, and table {self.spec.name!r} has {self.size}"
+            )
         wide = np.dtype(np.float64 if dtype.kind == "f" else np.int64)
-        given = plain(np.atleast_1d(np.asarray(amounts)), wide)
-        if given.size != rows.size and (given.size != 1 or how != "add"):
-            raise InvalidOption(f"{given.size} amounts are given for {rows.size} rows of column {name!r}")
+        amounts = plain(np.atleast_1d(np.asarray(amounts)), wide)
+        if amounts.size != rows.size and (amounts.size != 1 or how != "add"):
+            raise InvalidOption(f"{amounts.size} amounts are given for {rows.size} rows of column {name!r}")
         target = column.values if dtype == wide else column.values.astype(wide)
-        getattr(records_kernel, how)(target, column.valid, plain(rows, np.dtype(np.int64)), given)
+        getattr(records_kernel, how)(target, column.valid, plain(rows, np.dtype(np.int64)), amounts)
         if dtype != wide:
-            column.values[:] = target.astype(dtype)
+            with np.errstate(over="ignore"):
+                column.values[:] = target.astype(dtype)

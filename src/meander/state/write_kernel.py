@@ -24,6 +24,7 @@ NEVER = np.iinfo(np.int64).max
 LOW = 0xFFFFFFFF
 MARK = -(1 << 32)
 HALF = np.uint64(32)
+GROUP = 64
 
 
 @kernel
@@ -72,16 +73,20 @@ def write(
     directory: Directory, arena: Words, octets: Octets, shape: Words, records: Words, runs: Words, bins: Words,
     hashes: Hashes, words: Words, heap: Words, handles: Words, deleted: Flags, values: Matrix, present: Octets,
     orders: Words,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Write rows, bin after bin: those that are known, those that are new, then take out those that are deleted.
 
-    `present` has the bytes of marks of each row. There is room for all of it.
+    `present` has the bytes of marks of each row. There is room for all of it. The number that is returned means
+    nothing; it keeps the compiler from leaving out loads that are made for the cache.
     """
     width, marks, ordered, wide = shape[0], shape[1], shape[2] != 0, shape[3] != 0
-    shift = np.uint64(shape[4])
+    shift, seen = np.uint64(shape[4]), np.int64(0)
     for k in range(runs.size - 1):
         b = bins[k]
         capacity = directory[b, CAPACITY]
+        if capacity == 0:
+            # Nothing is there and nothing comes: rows are deleted that never were.
+            continue
         start = directory[b, START]
         rows_at = start + _index_size(capacity)
         order_at = rows_at + capacity * width
@@ -89,42 +94,49 @@ def write(
         if ordered:
             marks_at += capacity + (capacity + BLOCK - 1) // BLOCK
         some_deleted = False
-        for i in range(runs[k], runs[k + 1]):
-            if deleted[i]:
-                some_deleted = True
-                continue
-            is_new = handles[i] < 0
-            if is_new:
-                row = directory[b, GAP] - 1
-                if row >= 0:
-                    directory[b, GAP] = arena[rows_at + row * width]
+        for begin in range(runs[k], runs[k + 1], GROUP):
+            end = min(begin + GROUP, runs[k + 1])
+            # Many loads are waited for at once, stores that miss the cache hardly.
+            for i in range(begin, end):
+                seen ^= arena[rows_at + ((handles[i] & LOW) * width if handles[i] >= 0 else 0)]
+            for i in range(begin, end):
+                if deleted[i]:
+                    some_deleted = True
+                    continue
+                is_new = handles[i] < 0
+                if is_new:
+                    row = directory[b, GAP] - 1
+                    if row >= 0:
+                        directory[b, GAP] = arena[rows_at + row * width]
+                    else:
+                        row = directory[b, HIGH]
+                        directory[b, HIGH] += 1
+                        if ordered:
+                            arena[order_at + row] = NEVER
+                            if row % BLOCK == 0:
+                                arena[order_at + capacity + row // BLOCK] = NEVER
+                    directory[b, ROWS] += 1
+                    _enter(arena, start, capacity, hashes[i], shift, row)
+                    word = words[i]
+                    if wide:
+                        word = _append(directory, arena, b, heap, word)
+                    arena[rows_at + row * width] = word
                 else:
-                    row = directory[b, HIGH]
-                    directory[b, HIGH] += 1
-                    if ordered:
-                        arena[order_at + row] = NEVER
-                        if row % BLOCK == 0:
-                            arena[order_at + capacity + row // BLOCK] = NEVER
-                directory[b, ROWS] += 1
-                _enter(arena, start, capacity, hashes[i], shift, row)
-                word = words[i]
-                if wide:
-                    word = _append(directory, arena, b, heap, word)
-                arena[rows_at + row * width] = word
-            else:
-                row = handles[i] & LOW
-            at = rows_at + row * width + 1
-            r = 0
-            for c in range(width - 1):
-                word = values[c, i]
-                if r < records.size and records[r] == c:
-                    r += 1
-                    word = _replace(directory, arena, b, 0 if is_new else arena[at + c], heap, word)
-                arena[at + c] = word
-            for m in range(marks):
-                octets[(marks_at << 3) + row * marks + m] = present[i * marks + m]
-            if ordered:
-                _reorder(directory, arena, b, order_at, capacity, row, orders[i])
+                    row = handles[i] & LOW
+                at = rows_at + row * width + 1
+                r = 0
+                for c in range(width - 1):
+                    word = values[c, i]
+                    if r < records.size and records[r] == c:
+                        r += 1
+                        word = _replace(directory, arena, b, 0 if is_new else arena[at + c], heap, word)
+                    arena[at + c] = word
+                for m in range(marks):
+                    # Most are as they were, and a page that nobody wrote to need not go to the disk.
+                    if octets[(marks_at << 3) + row * marks + m] != present[i * marks + m]:
+                        octets[(marks_at << 3) + row * marks + m] = present[i * marks + m]
+                if ordered:
+                    _reorder(directory, arena, b, order_at, capacity, row, orders[i])
         if some_deleted:
             for i in range(runs[k], runs[k + 1]):
                 if deleted[i] and handles[i] >= 0:
@@ -150,6 +162,7 @@ def write(
             for block in range((directory[b, HIGH] + BLOCK - 1) // BLOCK):
                 lowest = min(lowest, arena[order_at + capacity + block])
             directory[b, LOWEST] = lowest
+    return int(seen)
 
 
 @kernel

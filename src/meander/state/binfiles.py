@@ -1,0 +1,219 @@
+"""The files of one table: which bins are held, and the extents that each of them has.
+
+Two memory-mapped files: `<table>.directory`, where each bin's rows lie, and `<table>.arena`, the rows. Any process may
+open them, one at a time may change them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.errors import InvalidOption, NoSpace, TooLarge
+from meander.route.hashing import checksum
+from meander.state import shape_kernel
+from meander.state.extents import LENGTH, Extents, identity, made, mapped
+from meander.state.layout import (
+    CAPACITY,
+    FIELDS,
+    FIRST_HEAP,
+    FIRST_ROWS,
+    GARBAGE,
+    GOLDEN,
+    HEAP,
+    HEAP_WORDS,
+    HELD,
+    ROWS,
+    START,
+    USED,
+    WORDS,
+    Layout,
+    granules,
+    room,
+)  # fmt: skip
+from meander.state.spec import TableSpec
+
+Words = NDArray[np.int64]
+
+HEADER = 16
+FORMAT, FINGERPRINT, SPACE = 0, 1, 4
+"""Words of the directory's header: its format, what table it is of, and from there on what the arena's extents need."""
+
+VERSION = 0x4D45414E44455201
+
+MOST_HEAP = (1 << 31) - 1
+"""The words of a bin's heap that a reference can reach."""
+
+LOOSE = 4
+"""A bin with so many times the room that it needs moves to a smaller extent."""
+
+
+class BinFiles:
+    """The bins of one table on the disk, and the room they have. What is in them is the base's business.
+
+    `grown` counts the bins that have moved to other extents, since it was last set to 0. `is_new` says that the files
+    were not there, or were those of another table, when they were opened.
+    """
+
+    def __init__(self, path: Path, spec: TableSpec, bins: int) -> None:
+        self.path, self.spec, self.bins = path, spec, bins
+        self.layout = Layout.of(spec, bins)
+        self.grown = 0
+        self.shape = self.layout.shape
+        self.records = np.array(self.layout.records, dtype=np.int64)
+        self.is_new = False
+        header, self.directory = self._opened()
+        self.extents = Extents(path / f"{spec.name}.arena", header[SPACE:])
+        self.refresh()
+
+    def close(self) -> None:
+        """Let go of the files. What was applied stays."""
+        self.extents.close()
+        self.directory = np.empty((0, FIELDS), np.int64)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the files that are mapped are those in the directory."""
+        same = identity(self.path / f"{self.spec.name}.directory") == self._file
+        return same and self.extents.file in ((0, 0), identity(self.extents.path))
+
+    def install(self, bin_ids: Sequence[int] | Words) -> None:
+        """Hold these bins, without a row in them."""
+        wanted = self.checked(bin_ids)
+        self.release(wanted[self.directory[wanted, HELD] != 0])
+        self.directory[wanted, HELD] = 1
+
+    def release(self, bin_ids: Sequence[int] | Words) -> None:
+        """Hold these bins no longer, and give their space back to the disk."""
+        gone = self.checked(bin_ids)
+        if not gone.size:
+            return
+        self.refresh()
+        mine = self.directory[gone]
+        self.directory[gone] = 0
+        starts, sizes = np.append(mine[:, START], mine[:, HEAP]), np.append(mine[:, WORDS], mine[:, HEAP_WORDS])
+        if sizes.any():
+            self.extents.free(starts, sizes, for_good=True)
+
+    def clear(self) -> None:
+        """Hold no bin, and give all space back to the disk."""
+        self.directory[:] = 0
+        self.extents.clear()
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Which bins are held."""
+        return np.asarray(self.directory[:, HELD] != 0)
+
+    def rows_of(self, bin_ids: Sequence[int] | Words) -> Words:
+        """The number of rows in each of these bins."""
+        return np.asarray(self.directory[self.checked(bin_ids), ROWS])
+
+    def bytes_of(self, bin_ids: Sequence[int] | Words) -> Words:
+        """The bytes that each of these bins takes in the arena."""
+        mine = self.directory[self.checked(bin_ids)]
+        return (mine[:, WORDS] + mine[:, HEAP_WORDS]) * 8
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes that all bins take in the arena."""
+        return int(self.directory[:, WORDS].sum() + self.directory[:, HEAP_WORDS].sum()) * 8
+
+    def make_room(self, bins: Words, rows: Words, heap_words: Words) -> None:
+        """Move the bins that will not have room for so many more rows and words to larger extents."""
+        mine = self.directory[bins]
+        wanted = mine[:, ROWS] + rows
+        tight = wanted > mine[:, CAPACITY]
+        live = mine[:, USED] - mine[:, GARBAGE] + heap_words
+        if (live > MOST_HEAP).any():
+            raise TooLarge(
+                f"bin {bins[np.argmax(live)]} of table {self.spec.name!r} would hold over {MOST_HEAP * 8 >> 30} GB "
+                "of texts and keys; start the query with more bins"
+            )
+        # Bins in which values change alike would all be tidied up in the same batch, were it not for the phase.
+        much = 0.4 + 0.2 * (bins * GOLDEN % 1.0)
+        full = mine[:, USED] + heap_words > mine[:, HEAP_WORDS]
+        full |= (mine[:, GARBAGE] > much * mine[:, USED]) & (mine[:, GARBAGE] >= FIRST_HEAP)
+        self._move(bins[tight], room(bins[tight], wanted[tight], FIRST_ROWS), bins[full], live[full], dense=False)
+
+    def trim(self, bins: Words) -> None:
+        """Move the bins that have lost most of their rows to smaller extents."""
+        rows, capacity = self.directory[bins, ROWS], self.directory[bins, CAPACITY]
+        loose = capacity > LOOSE * np.maximum(rows, FIRST_ROWS)
+        bins, rows, capacity = bins[loose], rows[loose], capacity[loose]
+        wanted = room(bins, np.maximum(rows, 1), FIRST_ROWS)
+        loose = capacity > LOOSE * wanted
+        bins, wanted = bins[loose], wanted[loose]
+        heaps = bins[self.directory[bins, HEAP_WORDS] > 0]
+        try:
+            self._move(bins, wanted, heaps, self.directory[heaps, USED] - self.directory[heaps, GARBAGE], dense=True)
+        except NoSpace:
+            # Smaller extents would need room beside the large ones. They stay as they are.
+            return
+
+    def _move(self, bins: Words, capacity: Words, heaps: Words, live: Words, dense: bool) -> None:
+        if not bins.size and not heaps.size:
+            return
+        before, before_heap = self.directory[bins], self.directory[heaps]
+        sizes = self.layout.extent_words(capacity)
+        heap_sizes = granules(room(heaps, np.maximum(live, 1), FIRST_HEAP))
+        starts = self.extents.take(np.append(sizes, heap_sizes))
+        extents = self.extents
+        # The heap goes first: it walks over the rows where they are.
+        shape_kernel.reheap(
+            self.directory, extents.words, extents.octets, self.shape, self.records, heaps, starts[bins.size :],
+            heap_sizes,
+        )  # fmt: skip
+        shape_kernel.reshape(
+            self.directory, extents.words, extents.octets, self.shape, bins, capacity, starts[: bins.size], sizes,
+            dense,
+        )  # fmt: skip
+        self.extents.free(
+            np.append(before[:, START], before_heap[:, HEAP]), np.append(before[:, WORDS], before_heap[:, HEAP_WORDS])
+        )
+        self.grown += np.unique(np.append(bins, heaps)).size
+
+    def refresh(self) -> None:
+        """See what other processes have done to the files."""
+        owned = None
+        if not self.extents.is_current:
+            mine = self.directory[self.directory[:, WORDS] + self.directory[:, HEAP_WORDS] > 0]
+            starts, sizes = np.append(mine[:, START], mine[:, HEAP]), np.append(mine[:, WORDS], mine[:, HEAP_WORDS])
+            owned = starts[sizes > 0], sizes[sizes > 0]
+        self.extents.refresh(owned)
+
+    def checked(self, bin_ids: Sequence[int] | Words) -> Words:
+        """Bins as an array; refuses numbers that no bin has."""
+        wanted = np.asarray(bin_ids, dtype=np.int64).reshape(-1)
+        if wanted.size and (wanted.min() < 0 or wanted.max() >= self.bins):
+            raise InvalidOption(
+                f"there is no bin {wanted.max() if wanted.min() >= 0 else wanted.min()}: "
+                f"table {self.spec.name!r} has bins 0 to {self.bins - 1}"
+            )
+        return wanted
+
+    def _opened(self) -> tuple[Words, Words]:
+        path = self.path / f"{self.spec.name}.directory"
+        words = HEADER + self.bins * FIELDS
+        made(path, words)
+        everything, self._file = mapped(path, words), identity(path)
+        header, directory = everything[:HEADER], everything[HEADER:].reshape(self.bins, FIELDS)
+        fingerprint = self._fingerprint()
+        arena = self.path / f"{self.spec.name}.arena"
+        size = arena.stat().st_size if arena.exists() else 0
+        if (header[FORMAT], header[FINGERPRINT]) != (VERSION, fingerprint) or size < header[SPACE + LENGTH] * 8:
+            self.is_new = True
+            everything[:] = 0
+            arena.unlink(missing_ok=True)
+            header[FINGERPRINT], header[FORMAT] = fingerprint, VERSION
+        return header, directory
+
+    def _fingerprint(self) -> int:
+        spec = self.spec
+        fields = [[name, str(type_)] for name, type_ in spec.key.fields + spec.values]
+        text = json.dumps([self.bins, spec.name, len(spec.key.fields), spec.key.leading, fields, spec.order])
+        return checksum(text.encode()) >> 1

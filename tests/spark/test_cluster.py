@@ -1,0 +1,112 @@
+"""The engine with executors in processes of their own: the same answers as in one."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pyarrow as pa
+import pytest
+
+import meander as me
+from streams import PATIENCE_S, Feed, by_batch, cut, executors, files_written, recounted, state_of
+
+pytestmark = pytest.mark.spark
+
+NOW = {"availableNow": True}
+
+
+@pytest.fixture(scope="module")
+def spark():
+    session = me.session("local-cluster[2,1,1024]", spark__executor__memory="1g")
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+def words(rows: int, rng: random.Random) -> pa.Table:
+    return pa.table({"word": [f"w{int(rng.paretovariate(0.5)) % 200}" for _ in range(rows)]})
+
+
+def test_counts_equal_a_recount_and_each_worker_has_an_executor(spark, tmp_path):
+    rng = random.Random(21)
+    batches = cut(words(1500, rng), 5, rng)
+    feed = Feed(tmp_path / "in", batches[0].schema, parts=2).add(*batches)
+    stream = me.stream(feed.read(spark)).key_by("word").count()
+    memory, files = me.sinks.memory(), me.sinks.files(str(tmp_path / "out"))
+
+    class Both(me.sinks.Sink):
+        def write(self, *told):
+            memory.write(*told)
+            files.write(*told)
+
+    query = stream.start(tmp_path / "ck", Both(), snapshot_every=2, trigger=NOW)
+    query.await_termination(PATIENCE_S)
+    expected = {number: found for number, found in enumerate(recounted(batches, ["word"])) if found}
+    assert by_batch(memory.to_arrow(), ["word"]) == expected
+    assert by_batch(files_written(tmp_path / "out"), ["word"]) == expected
+    assert query.misrouted == 0
+    assert len(query.workers) == len(executors(os.getpid())) == 2
+
+
+def test_state_moves_to_other_executors_when_the_workers_change(spark, tmp_path):
+    rng = random.Random(22)
+    batches = cut(words(900, rng), 4, rng)
+    feed = Feed(tmp_path / "in", batches[0].schema)
+    sink = me.sinks.memory()
+    for at, workers in enumerate((1, 2, 1, 2)):
+        feed.add(batches[at])
+        stream = me.stream(feed.read(spark)).key_by("word").count()
+        query = stream.start(tmp_path / "ck", sink, workers=workers, trigger=NOW)
+        query.await_termination(PATIENCE_S)
+        assert (len(query.workers), query.misrouted) == (workers, 0)
+    expected = recounted(batches, ["word"])
+    assert by_batch(sink.to_arrow(), ["word"]) == {number: found for number, found in enumerate(expected) if found}
+    with pytest.raises(me.InvalidOption, match="3 workers need as many cores and the executors have 2"):
+        me.stream(feed.read(spark)).key_by("word").count().start(tmp_path / "ck", sink, workers=3, trigger=NOW)
+
+
+def test_a_chain_and_a_large_output_on_executors(spark, tmp_path):
+    rng = random.Random(23)
+    batches = cut(words(800, rng), 3, rng)
+    feed = Feed(tmp_path / "in", batches[0].schema).add(*batches)
+    stream = me.stream(feed.read(spark)).key_by("word").count().key_by().top_k(2, by="count", identity=["word"])
+    sink = me.sinks.memory()
+    query = stream.start(tmp_path / "ck", sink, trigger=NOW)
+    query.await_termination(PATIENCE_S)
+    total = recounted([pa.concat_tables(batches)], ["word"])[0]
+    best = sorted(((n, word) for (word,), n in total.items()), key=lambda each: (-each[0], each[1]))[:2]
+    emitted = sink.to_arrow().to_pylist()
+    last = [row for row in emitted if row["batch"] == max(row["batch"] for row in emitted)]
+    assert [(row["count"], row["word"]) for row in sorted(last, key=lambda row: row["rank"])] == best
+    assert query.misrouted == 0
+
+    rows = pa.table({"key": [f"{n:>60}" for n in range(60_000)]})
+    told = []
+
+    def curious(df, version):
+        told.append((df.count(), len(df.limit(1).collect()), df.agg({"count": "max"}).collect()[0][0]))
+
+    feed = Feed(tmp_path / "large", rows.schema).add(rows, rows)
+    query = me.stream(feed.read(spark)).key_by("key").count().start(tmp_path / "ck2", curious, trigger=NOW)
+    query.await_termination(PATIENCE_S)
+    assert told == [(60_000, 1, 1), (60_000, 1, 2)]
+    assert query.misrouted == 0
+    assert len(state_of(tmp_path / "ck2")) == 60_000
+
+
+def test_the_users_exception_comes_back_from_an_executor(spark, tmp_path):
+    def fails(rows, state):
+        raise KeyError("nothing here")
+
+    feed = Feed(tmp_path / "in", pa.schema([("word", pa.string())])).add(words(10, random.Random(1)))
+    query = (
+        me.stream(feed.read(spark))
+        .key_by("word")
+        .fold(fails, "n bigint", "word string")
+        .start(tmp_path / "ck", me.sinks.memory(), trigger=NOW)
+    )
+    with pytest.raises(me.QueryFailed, match="KeyError: 'nothing here'"):
+        query.await_termination(PATIENCE_S)
+    assert "in fails" in str(query.exception())
+    assert query.version == -1

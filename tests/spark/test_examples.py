@@ -1,0 +1,66 @@
+"""The examples and the pages that need Spark run, in one session, and say what they say they would."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import meander
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(meander.__file__).parents[2]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if "me.session(" in path.read_text()]
+PAGES = [
+    page
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if any(kind == "python" and "me.session(" in code for kind, code in BLOCK.findall(page.read_text()))
+]
+
+
+def test_there_are_five_examples_of_the_engine():
+    assert len(EXAMPLES) >= 5
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs_and_is_short(spark, example, capsys):
+    code = example.read_text()
+    assert len(code.splitlines()) < 50
+    exec(compile(code, str(example), "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out.count("\n") >= 3
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_runs_from_top_to_bottom(spark, page, capsys):
+    """Python runs, commands run where it left its files, and a text block is what the block before it printed."""
+    names = {"__name__": "__main__"}
+    printed = ""
+    for kind, code in BLOCK.findall(page.read_text()):
+        if kind == "python":
+            exec(compile(code, str(page), "exec"), names)
+            printed = capsys.readouterr().out
+        elif kind == "text" and page.name != "README.md":
+            assert _words(code) == _words(printed), page.name
+        elif kind == "console":
+            printed = "".join(_run(line[2:], names.get("data")) for line in code.splitlines() if line.startswith("$ "))
+
+
+def _run(command: str, folder: Path | None) -> str:
+    """What a command of ours prints; those of others, such as pip, are left alone."""
+    if not command.startswith("meander "):
+        return ""
+    pipeline = command.replace("meander", f"{shlex.quote(sys.executable)} -m meander", 1)
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", pipeline], capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, (command, done.stderr)
+    return done.stdout
+
+
+def _words(text: str) -> list[list[str]]:
+    """The words of each line: how columns are padded does not matter."""
+    return [line.split() for line in text.splitlines() if line.strip()]
