@@ -189,7 +189,8 @@ class KeyedStream:
         if columns is not None:
             wanted = {*self.key, *columns}
             stage = build(pa.schema([each for each in schema if each.name in wanted]))
-        return self.stream._with(Step(stage, dict(self.made)))
+        bad = None if self.stream.steps else _undecoded(self.stream.source)
+        return self.stream._with(Step(stage, dict(self.made), bad))
 
     def _keyed_schema(self) -> pa.Schema:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -277,7 +278,24 @@ def stream(source: DataFrame) -> Stream:
     taken = {SLOT, REPORT, BAD, ALL} & set(source.columns)
     if taken:
         raise InvalidOption(f"the column name {sorted(taken)[0]!r} is reserved; rename the column")
-    return Stream(source, to_arrow_schema(source.schema, timezone="UTC"))
+    schema = to_arrow_schema(source.schema, timezone="UTC")
+    return Stream(source, pa.schema([each for each in schema if each.name != _corrupt(source)]))
+
+
+def _corrupt(source: DataFrame) -> str:
+    """The column in which Spark's readers of JSON and CSV put text that they could not decode."""
+    return str(source.sparkSession.conf.get("spark.sql.columnNameOfCorruptRecord"))
+
+
+def _undecoded(source: DataFrame) -> Column | None:
+    """Why a row of this source cannot be used; None where its reader does not tell."""
+    from pyspark.sql import functions as F
+
+    column = _corrupt(source)
+    if column not in source.columns:
+        return None
+    text = F.col(f"`{column}`")
+    return F.when(text.isNotNull(), F.concat(F.lit("the row could not be decoded: "), F.substring(text, 1, 1000)))
 
 
 def _columns_of(named: Mapping[str, Any], by: str | None) -> list[str]:

@@ -14,6 +14,7 @@ from meander.checkpoint.location import Location
 from meander.errors import MeanderError
 from meander.spark.messages import Control, unpacked
 from meander.state.holding import Holding
+from meander.state.spec import BIN
 
 
 class Reload(MeanderError):
@@ -50,7 +51,7 @@ def _together(deltas: Sequence[Mapping[str, pa.Table]]) -> Mapping[str, pa.Table
     if len(deltas) <= 1:
         return deltas[0] if deltas else {}
     names = {name for delta in deltas for name in delta}
-    return {name: pa.concat_tables([delta[name] for delta in deltas if name in delta]).sort_by("bin") for name in names}
+    return {name: pa.concat_tables([delta[name] for delta in deltas if name in delta]).sort_by(BIN) for name in names}
 
 
 def _parts(missing: NDArray[np.bool_], control: Control, location: Location) -> Iterator[Mapping[str, pa.Table]]:

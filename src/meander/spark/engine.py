@@ -50,7 +50,7 @@ class Stopped(MeanderError):
 
     def __init__(self) -> None:
         super().__init__(
-            "py4j.protocol.Py4JJavaError: An error occurred while calling o.stop\n: java.lang.InterruptedException: stopped"
+            "py4j.protocol.Py4JJavaError: An error occurred while calling stop\n: java.lang.InterruptedException: stopped"
         )
 
 
@@ -104,6 +104,11 @@ class Engine:
                 fair = -(-bins // workers) * workers / bins - 1
                 problem = Problem([1] * bins, [1] * bins, owner.tolist(), workers, tau=fair + 1e-9)
                 self.owners[stage] = np.array(plan(problem, "free").owner, np.int64)
+
+    def loads(self, stage: int) -> list[int]:
+        """How many rows each bin of a stage had in the last version."""
+        found = self._loads.get(stage)
+        return [0] * self.settings.bins if found is None else found.tolist()
 
     # --- idle times ------------------------------------------------------------------------
 

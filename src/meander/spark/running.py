@@ -8,10 +8,13 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
 
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
+from meander.checkpoint.reader import Reader
 from meander.errors import InvalidOption, QueryFailed
 from meander.spark import provenance
 from meander.spark.engine import Engine, Stopped
@@ -63,6 +66,17 @@ class Query:
         return list(self._engine.workers)
 
     @property
+    def assignment(self) -> dict[str, list[int]]:
+        """Who owns each bin, by operator."""
+        names = [f"{at}:{stage.name}" for at, stage in enumerate(self._engine.pipeline.stages)]
+        return {name: owners.tolist() for name, owners in zip(names, self._engine.owners, strict=True)}
+
+    @property
+    def loads(self) -> dict[str, list[int]]:
+        """How many rows each bin had in the last version, by operator."""
+        return {name: self._engine.loads(at) for at, name in enumerate(self.assignment)}
+
+    @property
     def misrouted(self) -> int:
         """How many rows came to a worker that does not own their bin: 0, or something is badly wrong."""
         return self._engine.misrouted
@@ -84,6 +98,18 @@ class Query:
         if self._engine.stopping:
             return None
         return self._inner.exception()
+
+    def dead_letters(self) -> pa.Table:
+        """The rows that could not be used, each with its reason, operator and version."""
+        return self._side("dead")
+
+    def late_rows(self) -> pa.Table:
+        """The rows that came too late for their window, each with its operator and version."""
+        return self._side("late")
+
+    def _side(self, kind: Literal["late", "dead"]) -> pa.Table:
+        tables = list(Reader.open(self._engine.log.location.uri).side(kind))
+        return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait until the query ends and return whether it has; raises what it failed of."""

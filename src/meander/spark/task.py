@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from meander.checkpoint import files, statefile
 from meander.checkpoint.entries import FileRef, Json, Kind, SnapshotRef
@@ -34,6 +35,7 @@ from meander.spark.incoming import Incoming, taken_apart
 from meander.spark.messages import Control, Fault, Report, Token, numbers, packed, unpacked
 from meander.spark.outgoing import Outgoing
 from meander.state.holding import Holding
+from meander.state.spec import BIN
 from meander.state.table import Table
 from meander.types import WorkerId
 
@@ -117,6 +119,7 @@ class Work:
                 raise UserError(trace, found) from None
             watch.lap("operate")
             deltas = {name: table.delta() for name, table in tables.items()}
+            _refuse_strangers(self.stage, deltas, owned)
             watch.lap("delta")
             written = Writing(control, location)
             delta = written.delta(deltas)
@@ -191,10 +194,18 @@ class Writing:
             found = rows[kind]
             if found is not None and found.num_rows:
                 path = self.attempt.path(kind)
-                refs.append(
-                    files.store_side(self.location, path, found, self.worker, kind, INLINE_STATE_BYTES).to_json()
-                )
+                refs.append(files.store_side(self.location, path, found, self.worker, kind).to_json())
         return tuple(refs)
+
+
+def _refuse_strangers(stage: Stage, deltas: Mapping[str, pa.Table], owned: NDArray[np.bool_]) -> None:
+    """Refuse state of a bin that another worker owns: an operator may only write under keys of its own rows."""
+    for name, delta in deltas.items():
+        bins = delta[BIN].to_numpy()
+        strange = bins[~owned[bins]]
+        if strange.size:
+            reason = f"it wrote to table {name!r} under a key of bin {strange[0]}, which another worker owns"
+            raise UserError(f"{reason}; write state only under keys of the rows and timers given", int(strange[0]))
 
 
 def fault_of(problem: Exception) -> Fault:
