@@ -14,11 +14,10 @@ pytestmark = pytest.mark.spark
 def own():
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     made = []
 
     def build(**settings):
-        each = builder
+        each = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         for name, value in settings.items():
             each = each.config(name.replace("__", "."), value)
         session = each.getOrCreate()

@@ -19,9 +19,8 @@ START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
 
 def ticking(seconds: list[int]) -> pa.Table:
     """Rows of one user at these seconds."""
-    return pa.table(
-        {"user": ["a"] * len(seconds), "ts": pa.array([START + dt.timedelta(seconds=s) for s in seconds], UTC)}
-    )
+    times = pa.array([START + dt.timedelta(seconds=s) for s in seconds], UTC)
+    return pa.table({"user": pa.array(["a"] * len(seconds), pa.string()), "ts": times})
 
 
 def closed(sink) -> dict[int, int]:

@@ -14,6 +14,8 @@ import pytest
 
 import meander
 from meander.cli import main
+from meander.query import KeyedStream
+from meander.spark.settings import Settings
 
 ROOT = Path(meander.__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -24,14 +26,27 @@ def blocks(page, language):
     return [code for kind, code in BLOCK.findall(page.read_text()) if kind == language]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.name)
+def needs_spark(code):
+    """Whether it is run in one session with all others of its kind, in tests/spark/test_examples.py."""
+    return "me.session(" in code
+
+
+PURE = [page for page in PAGES if not any(map(needs_spark, blocks(page, "python")))]
+EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if not needs_spark(path.read_text())]
+
+
+@pytest.mark.parametrize("page", [p for p in PURE if blocks(p, "python")], ids=lambda page: page.name)
 def test_python_on_a_page_runs_from_top_to_bottom(page):
     names = {}
     for code in blocks(page, "python"):
         exec(compile(code, str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "console")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [p for p in PAGES if blocks(p, "console") and (p in PURE or p.name == "README.md")],
+    ids=lambda page: page.name,
+)
 def test_commands_on_a_page_exist_and_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for code in blocks(page, "json"):
@@ -50,7 +65,7 @@ def test_commands_on_a_page_exist_and_run(page, tmp_path, monkeypatch):
             assert done.returncode == 0, (command, done.stderr)
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs_and_is_short(example):
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -77,18 +92,24 @@ def test_examples_in_docstrings_hold(name):
     assert runner.summarize(verbose=False).failed == 0
 
 
-def test_the_readme_shows_what_the_demo_prints(capsys):
-    assert main(["demo"]) == 0
+def test_the_readme_shows_what_comparing_planners_prints(capsys):
+    assert main(["compare"]) == 0
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
-    for line in blocks(ROOT / "README.md", "text")[0].splitlines():
+    for line in blocks(ROOT / "README.md", "text")[-1].splitlines():
         assert any(words[: len(line.split())] == line.split() for words in printed), line
 
 
-def test_docs_name_every_planner_schedule_and_command(capsys):
+def test_docs_name_every_planner_schedule_option_operator_and_command(capsys):
     planners = (ROOT / "docs" / "choose-a-planner.md").read_text()
     assert all(f"`{name}`" in planners for name in meander.planners())
     steps = (ROOT / "docs" / "cut-a-plan-into-steps.md").read_text()
     assert all(f"`{name}`" in steps for name in meander.schedules())
+    start = (ROOT / "docs" / "start-a-stateful-query.md").read_text()
+    assert all(f"`{option}`" in start for option in Settings.__dataclass_fields__)
+    chosen = (ROOT / "docs" / "choose-an-operator.md").read_text()
+    operators = [name for name, each in vars(KeyedStream).items() if each.__doc__ and not name.startswith("_")]
+    assert {"count", "top_k", "window"} <= set(operators)
+    assert all(f"`{name}`" in chosen for name in set(operators) - {"process", "connect"})
     assert main(["--help"]) == 0
     commands = re.findall(r"^  (\w+)  ", capsys.readouterr().out.split("Commands:")[1], re.MULTILINE)
     changelog = (ROOT / "CHANGELOG.md").read_text()

@@ -13,8 +13,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from meander.checkpoint.entries import Commit, FileRef, SnapshotRef, StageCommit
 from meander.checkpoint.manifest import Log
 from meander.checkpoint.retention import sweep
-from meander.errors import MeanderError, QueryFailed
+from meander.errors import Infeasible, MeanderError, QueryFailed
 from meander.planning import Problem, plan
 from meander.spark.gateway import Gateway
 from meander.spark.messages import Control, Part, Report, Token, packed, read_numbers, unpacked
 from meander.spark.pipeline import Attempt, Pipeline, Told
-from meander.spark.places import Place, Places, seat
+from meander.spark.seats import Seats
 from meander.spark.settings import Settings
 from meander.spark.watch import Watchdog, in_short, is_loss
 from meander.types import WorkerId
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("meander")
 Bins = NDArray[np.bool_]
+Owners = NDArray[np.int64]
 RETRIED = ("place", "reload", "stale")
-WAIT_FOR_EXECUTORS_S = 60.0
 SWEEP_EVERY = 16
 
 
@@ -50,7 +50,7 @@ class Stopped(MeanderError):
 
     def __init__(self) -> None:
         super().__init__(
-            "py4j.protocol.Py4JJavaError: An error occurred while calling stop\n: java.lang.InterruptedException: stopped"
+            "py4j.protocol.Py4JJavaError: An error occurred while calling stop\n: java.lang.InterruptedException: stop"
         )
 
 
@@ -59,7 +59,8 @@ class Engine:
 
     def __init__(self, gateway: Gateway, pipeline: Pipeline, settings: Settings, log: Log, sink: Callable[..., None]):
         self.gateway, self.pipeline, self.settings, self.log, self.sink = gateway, pipeline, settings, log, sink
-        self.places = Places(gateway)
+        # Queries of one application share their executors' local directories, and have no id before they start.
+        self.seats = Seats(gateway, uuid4().hex)
         self.lock = threading.Lock()
         self.stopping = False
         self.failure: Exception | None = None
@@ -67,10 +68,6 @@ class Engine:
         self.misrouted = 0
         self.query_id = ""
         self._attempt = 0
-        self._tenancies = 0
-        self._seats: dict[WorkerId, Place] = {}
-        self._homes: dict[WorkerId, str] = {}
-        self._held: dict[tuple[int, WorkerId], Bins] = {}
         self._largest: int | None = None
         self._loads: dict[int, NDArray[np.int64]] = {}
         self._bytes: dict[int, NDArray[np.int64]] = {}
@@ -100,10 +97,7 @@ class Engine:
         """Before the first version of this run: spread the bins over so many workers, moving as few as possible."""
         for stage, owner in enumerate(self.owners):
             if len(np.unique(owner)) != workers:
-                bins = len(owner)
-                fair = -(-bins // workers) * workers / bins - 1
-                problem = Problem([1] * bins, [1] * bins, owner.tolist(), workers, tau=fair + 1e-9)
-                self.owners[stage] = np.array(plan(problem, "free").owner, np.int64)
+                self.owners[stage] = self._spread(stage, owner, workers)
 
     def loads(self, stage: int) -> list[int]:
         """How many rows each bin of a stage had in the last version."""
@@ -145,7 +139,7 @@ class Engine:
             except Exception as problem:
                 if not is_loss(problem) or attempt == self.settings.attempts or self.stopping:
                     raise
-                self._forget_lost()
+                self._lost()
                 continue
             break
         sunk = time.perf_counter()
@@ -173,7 +167,7 @@ class Engine:
                     raise QueryFailed(in_short(lost)) from lost
                 problem = QueryFailed(f"a process was lost: {in_short(lost)}")
                 logger.warning("version %d, attempt %d: %s; trying again", version, self._attempt, problem)
-                self._forget_lost()
+                self._lost()
                 continue
             faults = [report for report in told.reports if report.fault]
             for report in faults:
@@ -188,10 +182,7 @@ class Engine:
                     )
                 problem = QueryFailed(f"worker {report.worker}: {fault.message}")
                 logger.warning("version %d, attempt %d: %s; trying again", version, self._attempt, problem)
-                self._held.pop((report.stage, WorkerId(report.worker)), None)
-                if fault.kind == "place":
-                    self.places.known.clear()
-                    self._seats.pop(WorkerId(report.worker), None)
+                self.seats.doubt(report.stage, WorkerId(report.worker), place=fault.kind == "place")
             if not faults and self._is_whole(told, version):
                 return told
         raise QueryFailed(f"version {version} was tried {self.settings.attempts} times; the last time {problem}")
@@ -212,14 +203,14 @@ class Engine:
             return [self._control(stage, worker, slot_of[worker], token, wave) for worker in workers]
 
         tag = f"meander-{self.query_id}-{epoch}-{version}-{self._attempt}"
-        barrier = len(workers) <= sum(place.cores for place in set(self._seats.values()))
-        used = dict(self._seats)
+        used = dict(self.seats.now)
+        barrier = len(workers) <= self.seats.cores
         attempt = Attempt(slots, control, used, barrier, self._split_above())
         if self.gateway.local:
             return self.pipeline.run(rows, attempt)
         self.gateway.context.addJobTag(tag)
         try:
-            with Watchdog(lambda: bool(self.places.gone(used)), lambda: self.gateway.cancel(tag)):
+            with Watchdog(lambda: bool(self.seats.places.gone(used)), lambda: self.gateway.cancel(tag)):
                 return self.pipeline.run(rows, attempt)
         finally:
             self.gateway.context.removeJobTag(tag)
@@ -234,7 +225,7 @@ class Engine:
 
     def _control(self, stage: int, worker: WorkerId, slot: int, token: Token, wave: tuple[int, int]) -> Control:
         owned = self.owners[stage] == worker
-        held = self._held.get((stage, worker))
+        held = self.seats.held(stage, worker)
         missing = owned if held is None else owned & ~held
         load: tuple[Part, ...] = ()
         if missing.any() and token.version > 0:
@@ -247,7 +238,7 @@ class Engine:
         return Control(
             query=self.query_id, token=(token.epoch, token.version, token.attempt),
             stage=stage, worker=worker, slot=slot,
-            place=self._seats[worker].process, directory=self._homes[worker],
+            place=self.seats.now[worker].process, directory=self.seats.home(worker),
             checkpoint=self.log.location.uri, bins=self.settings.bins, owned=packed(owned),
             advance=advance, loadable=packed(missing), load=load,
             snapshot=self._due_for_snapshot(stage, owned, token.version) if wave[0] == 0 else None, wave=wave,
@@ -262,6 +253,10 @@ class Engine:
         turn = np.arange(self.settings.bins) % cycle == version % cycle
         due = owned & turn & (self.log.index.chains(stage) > 0)
         return packed(due) if due.any() else None
+
+    def _lost(self) -> None:
+        self._largest = None
+        self.seats.forget_lost()
 
     def _is_whole(self, told: Told, version: int) -> bool:
         """Whether every worker of every stage has reported exactly once, for this attempt and each of its waves."""
@@ -285,42 +280,38 @@ class Engine:
     # --- places ----------------------------------------------------------------------------
 
     def _seat(self) -> None:
-        """Give every worker a place; wait a while for executors to come back before giving up."""
-        workers = self.workers
-        if self._seats.keys() >= set(workers):
-            return  # The watchdog and the tasks themselves notice when a place is gone.
-        places = self.places.now()
-        if not self.gateway.local and sum(place.cores for place in places) < len(workers):
-            places = self.places.wait_for(len(workers), WAIT_FOR_EXECUTORS_S)
-        seated = dict.fromkeys(workers, places[0]) if self.gateway.local else seat(workers, places, self._seats)
-        for worker, place in seated.items():
-            if self._seats.get(worker) != place:
-                # A worker that comes back to a place starts anew there: what it left behind is out of date.
-                self._tenancies += 1
-                self._homes[worker] = f"meander-{self.log.epoch}-{self.query_id}-{self._tenancies}"
-                for stage in range(len(self.owners)):
-                    self._held.pop((stage, worker), None)
-        if seated != self._seats:
-            logger.info("workers sit on executors %s", {int(w): place.executor for w, place in seated.items()})
-        self._seats = seated
+        """Give every worker a place; bins of workers for which none comes back go to the others."""
+        lost = self.seats.settle(self.workers, self.settings.executors_within_s)
+        if not lost:
+            return
+        if self.version < 0 or len(lost) == len(self.workers):
+            raise QueryFailed(
+                f"{len(self.workers)} workers need as many cores, and the executors had {self.seats.cores} within "
+                f"{self.settings.executors_within_s:g} s; start with fewer workers or give Spark more executors"
+            )
+        logger.warning("workers %s have no executor any more; the others take over their bins", lost)
+        stay = [worker for worker in self.workers if worker not in lost]
+        for stage, owner in enumerate(self.owners):
+            self.owners[stage] = self._spread(stage, owner, len(stay), lost)
 
-    def leave(self) -> None:
-        """Remove what the workers keep beside the executors; best effort, for the executors may be gone."""
-        with suppress(Exception):
-            self.places.clear(set(self._homes.values()))
-
-    def _forget_lost(self) -> None:
-        self._largest = None
-        time.sleep(0.2)  # Spark hears of a lost executor a moment after its tasks have failed.
-        gone = self.places.gone(self._seats)
-        for executor in gone:
-            self.places.known.pop(executor, None)
-        self._seats = {worker: place for worker, place in self._seats.items() if place.executor not in gone}
+    def _spread(self, stage: int, owner: Owners, workers: int, lost: Sequence[WorkerId] = ()) -> Owners:
+        """The owners of a stage's bins on so many workers, evenly loaded, moving as little state as possible."""
+        bins = len(owner)
+        load = [1 + rows for rows in self.loads(stage)]
+        state = [1 + size for size in self._bytes[stage].tolist()] if stage in self._bytes else [1] * bins
+        must_leave = [worker for worker in lost if worker in owner]
+        try:
+            problem = Problem(load, state, owner.tolist(), workers, tau=0.2, must_leave=must_leave)
+            return np.array(plan(problem, "free").owner, np.int64)
+        except Infeasible as error:
+            tau = (error.smallest_tau or 0.2) * (1 + 1e-9)
+            problem = Problem(load, state, owner.tolist(), workers, tau=tau, must_leave=must_leave)
+            return np.array(plan(problem, "free").owner, np.int64)
 
     # --- sink and commit -------------------------------------------------------------------
 
     def _write(self, told: Told, session: SparkSession, version: int) -> None:
-        output = self.pipeline.output(len(self.owners) - 1, told.reports, told.inline, self._seats)
+        output = self.pipeline.output(len(self.owners) - 1, told.reports, told.inline, self.seats.now)
         self.sink(output, self.gateway, session, version)
 
     def _commit(self, told: Told, version: int, batch: int, tick: int, offsets: str) -> Commit:
@@ -354,7 +345,7 @@ class Engine:
         self._used = list(self.frontiers)
         self.frontiers = [stage.frontier for stage in commit.stages]
         for report in told.reports:
-            self._held[(report.stage, WorkerId(report.worker))] = unpacked(report.held, self.settings.bins)
+            self.seats.holds(report.stage, WorkerId(report.worker), unpacked(report.held, self.settings.bins))
             self.misrouted += report.misrouted
         for stage in range(len(self.owners)):
             mine = [report for report in told.reports if report.stage == stage]

@@ -101,13 +101,6 @@ class Places:
         listed = {each.id for each in self.gateway.executors()}
         return {place.executor for place in used.values()} - listed
 
-    def wait_for(self, cores: int, timeout_s: float) -> list[Place]:
-        """The executors, once they have so many cores in all, or whatever is there when the time is up."""
-        deadline = time.monotonic() + timeout_s
-        while sum(each.cores for each in self.gateway.executors()) < cores and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return self.now()
-
     def clear(self, folders: Collection[str]) -> None:
         """Remove these folders on every executor."""
         if not self.known or not folders:

@@ -197,7 +197,7 @@ class Runner:
         self._ended.set()
         if self._clock.is_alive() and self._clock is not threading.current_thread():
             self._clock.join()
-        self.engine.leave()
+        self.engine.seats.leave()
 
     def _tick_when_idle(self) -> None:
         engine = self.engine
@@ -249,6 +249,8 @@ def start(source: DataFrame, steps: Sequence[Step], settings: Settings, sink: ob
     engine = Engine(gateway, pipeline, settings, log, taker.write)
     engine.rescale_to(settings.workers)
     engine.warm_up()
+    if not gateway.local:
+        gateway.set_locality_wait("20s")  # shorter, and Spark would run a task elsewhere while its executor is busy
     runner = Runner(engine, source)
     writer = source.writeStream.foreachBatch(runner).option("checkpointLocation", f"{location.uri}/{SPARK}")
     if settings.name:

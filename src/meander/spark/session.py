@@ -31,6 +31,7 @@ CHOSEN = {
     "spark.locality.wait": "20s",
     # A barrier stage starts when offers for all its slots come at once, which Spark makes only this often.
     "spark.scheduler.revive.interval": "10ms",
+    "spark.python.daemon.module": "meander.spark.daemon",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",

@@ -24,6 +24,7 @@ class Settings:
         fsync: survive a loss of power, not only of processes.
         idle_after_s: with no rows for so long, due timers fire and windows close without waiting for rows.
         idle_time: what event time does meanwhile: "hold", or "wall": it goes on as the clock does.
+        executors_within_s: how long to wait for executors to come back before other workers take their bins over.
         attempts: how often one batch is tried when executors are lost.
         hand_over_bytes: a worker's batch above this goes over in several parts.
     """
@@ -38,6 +39,7 @@ class Settings:
     idle_after_s: float = 1.0
     idle_time: str = "hold"
     attempts: int = 10
+    executors_within_s: float = 60.0
     hand_over_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
@@ -55,6 +57,7 @@ class Settings:
         whole("attempts", self.attempts, 1, 100)
         whole("hand_over_bytes", self.hand_over_bytes, 1 << 16, 1 << 31)
         positive("idle_after_s", self.idle_after_s)
+        positive("executors_within_s", self.executors_within_s)
         if self.idle_time not in ("hold", "wall"):
             raise InvalidOption(f"idle_time is 'hold' or 'wall', not {self.idle_time!r}")
         if self.name is not None and not re.fullmatch(r"[a-z0-9_-]{1,64}", self.name):

@@ -7,17 +7,29 @@ import functools
 
 @functools.cache
 def warm() -> None:
-    """Run a tiny batch through a keyed table, in memory, with each kind of key."""
+    """Take a tiny batch through all that a worker does, with each kind of key, in a folder that is thrown away."""
+    import tempfile
+    from pathlib import Path
+
+    import numpy as np
     import pyarrow as pa
 
+    from meander.checkpoint import statefile
     from meander.operators.count import Count
     from meander.operators.operator import Now
-    from meander.state.table import Table
+    from meander.state.holding import Holding
 
-    for keys in (pa.array([1, 2, 1], pa.int64()), pa.array(["a", "b", "a"])):
-        rows = pa.table({"key": keys})
-        stage = Count(rows.schema, ["key"])
-        tables = {spec.name: Table(None, spec, 4) for spec in stage.tables}
-        stage.run(rows, stage.key.encode([rows["key"]]), tables, Now(0))
-        for table in tables.values():
-            table.delta()
+    with tempfile.TemporaryDirectory(prefix="meander-warm-") as folder:
+        for name, keys in (("words", pa.array([1, 2, 1], pa.int64())), ("bytes", pa.array(["a", "b", "a"]))):
+            rows = pa.table({"key": keys})
+            stage = Count(rows.schema, ["key"])
+            holding = Holding.open(Path(folder) / name, stage.tables, 4)
+            holding.install(np.arange(4), [], -1)
+            for version in range(2):
+                tables = holding.begin()
+                stage.run(rows, stage.key.encode([rows["key"]]), tables, Now(version))
+                deltas = {each: table.delta() for each, table in tables.items()}
+                statefile.read(statefile.write(deltas, 4).data)
+                holding.advance(version, deltas)
+            holding.extract(np.arange(4))
+            holding.close()

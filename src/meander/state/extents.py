@@ -26,7 +26,7 @@ GRANULE = 8
 FIRST_LENGTH = 1 << 21
 """The words of a new file; it is sparse."""
 
-MUCH = 16
+MUCH = 8
 """Free space goes back to the disk when there is more of it than this part of what is in use."""
 
 PAGE = mmap.PAGESIZE // 8
@@ -169,6 +169,7 @@ class Extents:
         self.header[TAIL] = behind
         keep = sizes_left > 0
         self._starts, self._sizes = begins[keep], sizes_left[keep]
+        self._given_back = max(0, self._given_back - int(sizes[reused].sum()))
         self._changed()
         if self.words.size != length:
             self._map(length)

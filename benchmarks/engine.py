@@ -1,0 +1,380 @@
+"""./dev bench engine: the binned engine beside what Spark itself offers, in one run on one machine.
+
+Count by key on `local[2]`, two workers or two shuffle partitions, everything to Spark's `noop` sink, ours with its full
+durability. A batch's time is Spark's own `triggerExecution`; figures are medians over batches after warm-up. Parts:
+
+    throughput   1 M rows a batch over 1 M keys, numbers and texts, against native, per-key Python and bucketed NumPy
+    latency      10 k rows a batch, against native
+    bins         the same 1 M rows with 2^4 to 2^16 bins
+    state        the same batches of 200 k rows on 1 M and on 10 M keys; memory per key
+    records      latency of single records at a fixed rate, 2^4 to 2^16 bins and native: histogram, CCDF plot
+    routing      the lookup of a row's worker in the JVM, one array against intervals
+    durability   fsync on and off
+
+Ends with exit code 1 where a target is missed. A full run takes about 12 minutes of a quiet machine with 2 cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import engine_peers as peers
+import engine_records as records
+import engine_routing as routing
+from engine_figures import Histogram, Target, quantile, ratio_in_turn
+from engine_measure import Measured, measured, profiled, python_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CONSOLE = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+LAPS = ("take", "bring", "operate", "delta", "write", "output")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    keys: int = 1_000_000
+    rows: int = 1_000_000
+    small_rows: int = 10_000
+    slow_rows: int = 4_000
+    state_rows: int = 200_000
+    large_state: int = 10_000_000
+    warm: int = 3
+    batches: int = 5
+    small_batches: int = 25
+    rounds: int = 3
+    record_rate: int = 100_000
+    record_s: float = 10.0
+    routed_rows: int = 20_000_000
+
+
+QUICK = Sizes(
+    keys=100_000,
+    rows=100_000,
+    slow_rows=500,
+    state_rows=20_000,
+    large_state=1_000_000,
+    warm=2,
+    batches=2,
+    small_batches=5,
+    rounds=1,
+    record_rate=20_000,
+    record_s=2.0,
+    routed_rows=2_000_000,
+)
+RECORD_BINS = (1 << 4, 1 << 8, 1 << 12, 1 << 16)
+
+
+class Bench:
+    """One part's Spark application, its sizes, and a folder for checkpoints."""
+
+    def __init__(self, spark: SparkSession, sizes: Sizes, folder: Path, said: Callable[[str], None], plots: Path):
+        self.spark, self.sizes, self.folder, self.said, self.plots = spark, sizes, folder, said, plots
+        self._number = itertools.count()
+
+    @contextmanager
+    def run(self, start: peers.Start, rows: DataFrame, said: str) -> Iterator[peers.Running]:
+        """A query over these rows with a checkpoint of its own, both gone at the end."""
+        self.said(said)
+        checkpoint = self.folder / f"run-{next(self._number)}"
+        running = start(rows, checkpoint)
+        try:
+            yield running
+        finally:
+            running.stop()
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def batches(self, start: peers.Start, rows: int, count: int, said: str, text: bool = False) -> Measured:
+        """So many batches of so many rows, after those that warm up."""
+        warm = self.sizes.warm
+        with self.run(start, peers.steady(self.spark, rows, self.sizes.keys, text), said) as running:
+            running.wait(warm + count)
+            return measured(running, rows, warm)
+
+
+# --- the parts -------------------------------------------------------------------------------
+
+
+def throughput(bench: Bench) -> list[Target]:
+    """Rows per second of every system, and how many times theirs ours is."""
+    sizes = bench.sizes
+    few = max(2, sizes.batches - 2)
+    systems: dict[str, tuple[peers.Start, int, int]] = {
+        "ours": (peers.ours(), sizes.rows, sizes.batches),
+        "native, default store": (peers.native(), sizes.rows, sizes.batches),
+        "native, RocksDB": (peers.native(rocksdb=True), sizes.rows, few),
+        "bucketed NumPy": (peers.bucketed(sizes.keys), sizes.rows, few),
+        "applyInPandasWithState per key": (peers.per_key, sizes.slow_rows, 2),
+        "transformWithStateInPandas per key": (peers.transform, sizes.slow_rows, 2),
+    }
+    found: dict[tuple[str, str], Measured] = {}
+    for kind, names in (("int", list(systems)), ("string", list(systems)[:3])):
+        for name in names:
+            start, rows, count = systems[name]
+            said = f"throughput: {name}, {kind} keys"
+            found[kind, name] = bench.batches(start, rows, count, said, text=kind == "string")
+    table = _table("throughput: count by key", "keys", "system", "rows a batch", "ms a batch", "rows/s", "ours is")
+    for (kind, name), each in found.items():
+        times = found[kind, "ours"].rows_per_s / each.rows_per_s
+        figures = f"{each.rows:,}", f"{each.median_ms:,.0f}", f"{each.rows_per_s:,.0f}", f"{times:.1f}x"
+        table.add_row(kind, name, *figures)
+    CONSOLE.print(table)
+    _where("throughput", {f"{kind} keys": found[kind, "ours"] for kind in ("int", "string")})
+    limits = dict(zip(systems, (1.0, 2.0, 5.0, 2.0, 100.0, 100.0), strict=True))
+    return [
+        Target(
+            f"{kind} keys: rows/s of ours / {name}",
+            found[kind, "ours"].rows_per_s / each.rows_per_s,
+            limits[name],
+            at_least=True,
+        )
+        for (kind, name), each in found.items()
+        if name != "ours"
+    ]
+
+
+def latency(bench: Bench) -> list[Target]:
+    """The median and the 90th percentile of small batches, run in turn."""
+    sizes = bench.sizes
+    systems = {"ours": peers.ours(), "native, default store": peers.native()}
+    found: dict[str, list[Measured]] = {name: [] for name in systems}
+    for _ in range(min(2, sizes.rounds)):
+        for name, start in systems.items():
+            said = f"latency: {name}"
+            found[name].append(bench.batches(start, sizes.small_rows, sizes.small_batches, said))
+    table = _table(f"latency: {sizes.small_rows:,} rows a batch", "system", "median ms", "p90 ms")
+    middle, high = {}, {}
+    for name, rounds in found.items():
+        times = [ms for each in rounds for ms in each.times_ms]
+        middle[name], high[name] = statistics.median(times), quantile(times, 0.9)
+        table.add_row(name, f"{middle[name]:.0f}", f"{high[name]:.0f}")
+    CONSOLE.print(table)
+    _where("latency", {name: rounds[-1] for name, rounds in found.items()})
+    mine, theirs = found
+    return [
+        Target("small batches: median of ours / native", middle[mine] / middle[theirs], 1.0),
+        Target("small batches: p90 of ours / native", high[mine] / high[theirs], 1.0),
+    ]
+
+
+def bins(bench: Bench) -> list[Target]:
+    """The same batches with few and many bins; 256 and 4096 in turn."""
+    sizes = bench.sizes
+    asked = [*[256, 4096] * sizes.rounds, 1 << 4, 1 << 16]
+    found: dict[int, list[Measured]] = {}
+    for count in asked:
+        one = bench.batches(peers.ours(bins=count), sizes.rows, max(3, sizes.batches - 1), f"bins: {count}")
+        found.setdefault(count, []).append(one)
+    table = _table(f"bins: {sizes.rows:,} rows a batch", "bins", "ms a batch", "of 256 bins", "rounds")
+    base = statistics.median(each.median_ms for each in found[256])
+    for count, rounds in sorted(found.items()):
+        ms = statistics.median(each.median_ms for each in rounds)
+        table.add_row(f"{count:,}", f"{ms:.0f}", f"{ms / base:.2f}", str(len(rounds)))
+    CONSOLE.print(table)
+    _where("bins", {f"{count} bins": rounds[-1] for count, rounds in sorted(found.items())})
+    middle = {count: [each.median_ms for each in rounds] for count, rounds in found.items()}
+    return [Target("time of a batch, 4096 bins / 256", ratio_in_turn(middle[4096], middle[256]), 1.05)]
+
+
+def state(bench: Bench) -> list[Target]:
+    """The same batches on little and on much state, and what a key takes in memory."""
+    sizes = bench.sizes
+    title = f"state: {sizes.state_rows:,} rows a batch"
+    table = _table(title, "keys", "ms a batch", "worst", "state bytes/key", "Python processes, bytes/key more")
+    found: dict[int, Measured] = {}
+    grown: dict[int, int] = {}
+    small = sizes.large_state // 10
+    for keys in (small, sizes.large_state):
+        feed = peers.Feed(bench.spark, keys)
+        with bench.run(peers.ours(), feed.rows, f"state: {keys:,} keys") as running:
+            before = python_bytes()
+            records.preload(feed, running, keys)
+            loaded = len(feed.ranges)
+            for turn in range(sizes.warm + 2 * sizes.batches):
+                feed.push(turn * sizes.state_rows, (turn + 1) * sizes.state_rows)
+                running.settle()
+            found[keys] = measured(running, sizes.state_rows, loaded + sizes.warm)
+            grown[keys] = python_bytes() - before
+        each = found[keys]
+        figures = f"{each.median_ms:.0f}", f"{max(each.times_ms):.0f}", f"{each.state_bytes / each.state_rows:.1f}"
+        table.add_row(f"{each.state_rows:,}", *figures, f"{grown[keys] / keys:.1f}")
+    CONSOLE.print(table)
+    _where("state", {f"{keys:,} keys": each for keys, each in found.items()})
+    ratio = found[sizes.large_state].median_ms / found[small].median_ms
+    return [Target(f"time of a batch, {sizes.large_state:,} keys / {small:,}", ratio, 1.2)]
+
+
+def record_latencies(bench: Bench) -> list[Target]:
+    """Latency of single records, as Megaphone's Figures 13 to 15."""
+    sizes = bench.sizes
+    panels: dict[str, dict[str, Histogram]] = {}
+    systems = {f"{count:,} bins": peers.ours(bins=count) for count in RECORD_BINS} | {"native": peers.native()}
+    title = f"records: {sizes.record_rate:,} a second, {sizes.keys:,} keys preloaded, latency in ms"
+    table = _table(title, "operator", "system", "p50", "p90", "p99", "p99.99", "max", "records")
+    for kind, sparse in (("key count", False), ("hash count", True)):
+        panels[kind] = {}
+        for name, start in systems.items():
+            feed = peers.Feed(bench.spark, sizes.keys, sparse)
+            with bench.run(start, feed.rows, f"records: {kind}, {name}") as running:
+                records.preload(feed, running, sizes.keys)
+                one = records.latencies(feed, running, sizes.record_rate, sizes.record_s / 5, sizes.record_s)
+            panels[kind][name] = one
+            shares = [f"{one.quantile(share):,.0f}" for share in (0.5, 0.9, 0.99, 0.9999)]
+            table.add_row(kind, name, *shares, f"{one.largest:,.0f}", f"{one.total:,}")
+    CONSOLE.print(table)
+    records.plot(panels, bench.plots)
+    CONSOLE.print(f"drawn: {bench.plots}\n")
+    return []
+
+
+def lookups(bench: Bench) -> list[Target]:
+    """Nanoseconds per row to find the worker of a bin, beyond hashing the key."""
+    sizes, workers = bench.sizes, 16
+    table = _table(
+        f"routing: ns per row and thread, {workers} workers, beyond the hash",
+        "bins", "hash alone", "array", "16 intervals: chain", "search", "scattered: intervals", "chain", "search",
+    )  # fmt: skip
+    for count in (64, 256, 1024, 4096):
+        whole, scattered = (routing.owners(count, workers, moved) for moved in (False, True))
+        intervals = len(routing.runs_of(scattered))
+        bench.said(f"routing: {count} bins")
+
+        def ns(owner: Sequence[int], form: str | None, most: int = 16) -> float:
+            # A chain of hundreds is too long for Spark's compiler, and then takes microseconds.
+            rows = max(sizes.routed_rows // 100, min(sizes.routed_rows, sizes.routed_rows * 64 // most**2 * 4))
+            return routing.ns_per_row(bench.spark, owner, form, rows, sizes.rounds)
+
+        alone = ns(whole, None)
+        found = [ns(whole, form) - alone for form in ("array", "chain", "search")]
+        apart = [ns(scattered, form, intervals) - alone for form in ("chain", "search")]
+        table.add_row(
+            f"{count:,}", f"{alone:.1f}", *[f"{each:.1f}" for each in found],
+            f"{intervals:,}", *[f"{each:,.1f}" for each in apart],
+        )  # fmt: skip
+    CONSOLE.print(table)
+    CONSOLE.print()
+    return []
+
+
+def durability(bench: Bench) -> list[Target]:
+    """What surviving a loss of power costs beyond surviving a loss of processes."""
+    sizes = bench.sizes
+    table = _table("durability: ms a batch", "rows a batch", "fsync off", "fsync on", "ratio")
+    for rows, count in ((sizes.small_rows, sizes.small_batches), (sizes.rows, sizes.batches)):
+        off, on = (
+            bench.batches(peers.ours(fsync=given), rows, count, f"durability: {rows:,} rows, fsync {given}").median_ms
+            for given in (False, True)
+        )
+        table.add_row(f"{rows:,}", f"{off:.0f}", f"{on:.0f}", f"{on / off:.2f}")
+    CONSOLE.print(table)
+    CONSOLE.print()
+    return []
+
+
+PARTS: dict[str, tuple[Callable[[Bench], list[Target]], int]] = {
+    "throughput": (throughput, 9),
+    "latency": (latency, 4),
+    "bins": (bins, 8),
+    "state": (state, 2),
+    "records": (record_latencies, 10),
+    "routing": (lookups, 4),
+    "durability": (durability, 4),
+}
+"""What each part runs, and in how many steps."""
+
+
+# --- telling ---------------------------------------------------------------------------------
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    texts = {"keys", "system", "operator", "what", "where"}
+    for column in columns:
+        table.add_column(column, justify="left" if column in texts else "right")
+    return table
+
+
+def _where(title: str, runs: dict[str, Measured]) -> None:
+    """Print where the milliseconds of a median batch go, a column for each run."""
+    table = _table(f"{title}: where the milliseconds go (medians)", "where", *runs)
+
+    def add(what: str, figures: Sequence[float | None]) -> None:
+        if any(figure is not None for figure in figures):
+            table.add_row(what, *["" if figure is None else f"{figure:.1f}" for figure in figures])
+
+    each = list(runs.values())
+    add("the whole batch (triggerExecution)", [one.spark_ms.get("triggerExecution") for one in each])
+    for name in ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "commitBatch"):
+        add(f"  Spark: {name}", [one.spark_ms.get(name) for one in each])
+    for name in ("operate", "sink", "commit"):
+        add(f"    our driver: {name}", [one.driver_ms.get(name) for one in each])
+    for name in (*LAPS, "busy"):
+        add(f"      slowest task: {name}", [one.task_ms.get(name) for one in each])
+    CONSOLE.print(table)
+    CONSOLE.print()
+
+
+def _targets(targets: Sequence[Target]) -> int:
+    table = _table("targets", "what", "measured", "target", "")
+    for each in targets:
+        table.add_row(each.what, f"{each.measured:.3g}", each.wanted, "met" if each.met else "[red]missed[/]")
+    CONSOLE.print(table)
+    return int(not all(each.met for each in targets))
+
+
+def main() -> int:
+    """Run the parts, each in a Spark application of its own, and say which targets are met."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="PART,..", help=f"only these of {', '.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes, about 2 minutes; says nothing of targets")
+    parser.add_argument("--plots", type=Path, default=Path("build/engine-records.png"), help="where the plot goes")
+    parser.add_argument("--profile", action="store_true", help="profile what our driver does in each batch")
+    given = parser.parse_args()
+    asked = given.only.split(",") if given.only else list(PARTS)
+    unknown = [name for name in asked if name not in PARTS]
+    if unknown:
+        parser.error(f"there is no part {unknown[0]!r}; there are: {', '.join(PARTS)}")
+    targets: list[Target] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="meander-bench-", ignore_cleanup_errors=True) as folder,
+        Progress(console=CONSOLE, transient=True, disable=not sys.stdout.isatty()) as progress,
+    ):
+        task = progress.add_task("", total=sum(PARTS[name][1] for name in asked))
+
+        def said(text: str) -> None:
+            progress.update(task, description=text, advance=1)
+
+        for name in asked:
+            started = perf_counter()
+            with profiled() if given.profile else nullcontext() as profile:
+                spark = peers.session(f"meander-bench-{name}")
+                try:
+                    sizes = QUICK if given.quick else Sizes()
+                    targets += PARTS[name][0](Bench(spark, sizes, Path(folder), said, given.plots))
+                finally:
+                    spark.stop()
+            if profile is not None:
+                CONSOLE.print(profile.getvalue(), markup=False)
+            CONSOLE.print(f"{name} took {perf_counter() - started:.0f} s\n")
+    return _targets(targets) if targets else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
