@@ -62,6 +62,7 @@ class Sizes:
     rounds: int = 3
     record_rate: int = 100_000
     record_s: float = 10.0
+    record_bins: tuple[int, ...] = (1 << 4, 1 << 8, 1 << 12, 1 << 16)
     routed_rows: int = 20_000_000
 
 
@@ -77,9 +78,9 @@ QUICK = Sizes(
     rounds=1,
     record_rate=20_000,
     record_s=2.0,
+    record_bins=(1 << 4, 1 << 12),
     routed_rows=2_000_000,
 )
-RECORD_BINS = (1 << 4, 1 << 8, 1 << 12, 1 << 16)
 
 
 class Bench:
@@ -197,25 +198,26 @@ def state(bench: Bench) -> list[Target]:
     """The same batches on little and on much state, and what a key takes in memory."""
     sizes = bench.sizes
     title = f"state: {sizes.state_rows:,} rows a batch"
-    table = _table(title, "keys", "ms a batch", "worst", "state bytes/key", "Python processes, bytes/key more")
+    table = _table(title, "keys", "ms a batch", "worst", "state bytes/key", "Python processes, MB")
     found: dict[int, Measured] = {}
-    grown: dict[int, int] = {}
+    held: dict[int, int] = {}
     small = sizes.large_state // 10
     for keys in (small, sizes.large_state):
         feed = peers.Feed(bench.spark, keys)
         with bench.run(peers.ours(), feed.rows, f"state: {keys:,} keys") as running:
-            before = python_bytes()
             records.preload(feed, running, keys)
             loaded = len(feed.ranges)
             for turn in range(sizes.warm + 2 * sizes.batches):
                 feed.push(turn * sizes.state_rows, (turn + 1) * sizes.state_rows)
                 running.settle()
             found[keys] = measured(running, sizes.state_rows, loaded + sizes.warm)
-            grown[keys] = python_bytes() - before
+            held[keys] = python_bytes()
         each = found[keys]
         figures = f"{each.median_ms:.0f}", f"{max(each.times_ms):.0f}", f"{each.state_bytes / each.state_rows:.1f}"
-        table.add_row(f"{each.state_rows:,}", *figures, f"{grown[keys] / keys:.1f}")
+        table.add_row(f"{each.state_rows:,}", *figures, f"{held[keys] / 1e6:,.0f}")
     CONSOLE.print(table)
+    more = (held[sizes.large_state] - held[small]) / (sizes.large_state - small)
+    CONSOLE.print(f"Python's memory grows by {more:.1f} bytes for each key more\n")
     _where("state", {f"{keys:,} keys": each for keys, each in found.items()})
     ratio = found[sizes.large_state].median_ms / found[small].median_ms
     return [Target(f"time of a batch, {sizes.large_state:,} keys / {small:,}", ratio, 1.2)]
@@ -225,7 +227,7 @@ def record_latencies(bench: Bench) -> list[Target]:
     """Latency of single records, as Megaphone's Figures 13 to 15."""
     sizes = bench.sizes
     panels: dict[str, dict[str, Histogram]] = {}
-    systems = {f"{count:,} bins": peers.ours(bins=count) for count in RECORD_BINS} | {"native": peers.native()}
+    systems = {f"{count:,} bins": peers.ours(bins=count) for count in sizes.record_bins} | {"native": peers.native()}
     title = f"records: {sizes.record_rate:,} a second, {sizes.keys:,} keys preloaded, latency in ms"
     table = _table(title, "operator", "system", "p50", "p90", "p99", "p99.99", "max", "records")
     for kind, sparse in (("key count", False), ("hash count", True)):
@@ -245,29 +247,21 @@ def record_latencies(bench: Bench) -> list[Target]:
 
 
 def lookups(bench: Bench) -> list[Target]:
-    """Nanoseconds per row to find the worker of a bin, beyond hashing the key."""
+    """What it costs to find the worker of a bin, beyond hashing the key."""
     sizes, workers = bench.sizes, 16
-    table = _table(
-        f"routing: ns per row and thread, {workers} workers, beyond the hash",
-        "bins", "hash alone", "array", "16 intervals: chain", "search", "scattered: intervals", "chain", "search",
-    )  # fmt: skip
+    forms = ("array", "chain", "search")
+    title = f"routing: ns per row and thread, {workers} workers, beyond the hash; in brackets ms for a query of no rows"
+    table = _table(title, "bins", "intervals", "hash alone", *forms)
     for count in (64, 256, 1024, 4096):
-        whole, scattered = (routing.owners(count, workers, moved) for moved in (False, True))
-        intervals = len(routing.runs_of(scattered))
         bench.said(f"routing: {count} bins")
-
-        def ns(owner: Sequence[int], form: str | None, most: int = 16) -> float:
-            # A chain of hundreds is too long for Spark's compiler, and then takes microseconds.
-            rows = max(sizes.routed_rows // 100, min(sizes.routed_rows, sizes.routed_rows * 64 // most**2 * 4))
-            return routing.ns_per_row(bench.spark, owner, form, rows, sizes.rounds)
-
-        alone = ns(whole, None)
-        found = [ns(whole, form) - alone for form in ("array", "chain", "search")]
-        apart = [ns(scattered, form, intervals) - alone for form in ("chain", "search")]
-        table.add_row(
-            f"{count:,}", f"{alone:.1f}", *[f"{each:.1f}" for each in found],
-            f"{intervals:,}", *[f"{each:,.1f}" for each in apart],
-        )  # fmt: skip
+        for scattered in (False, True):
+            owner = routing.owners(count, workers, scattered)
+            alone, *found = (
+                routing.cost(bench.spark, owner, form, sizes.routed_rows, sizes.rounds) for form in (None, *forms)
+            )
+            figures = [f"{each.ns - alone.ns:,.1f} ({each.fixed_ms:.0f})" for each in found]
+            row = f"{count:,}", f"{len(routing.runs_of(owner)):,}", f"{alone.ns:.1f} ({alone.fixed_ms:.0f})"
+            table.add_row(*row, *figures)
     CONSOLE.print(table)
     CONSOLE.print()
     return []

@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,11 @@ from meander.spark.exchange import bin_of
 from meander.spark.gateway import Gateway
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
+
+FEW = 1000
+ENOUGH_S = 0.5
+"""A run that takes longer is long enough to be measured, with however few rows."""
 
 Runs = list[tuple[int, int]]
 """End of an interval of bins, exclusive, and its worker; in order."""
@@ -69,16 +73,28 @@ def found(spark: SparkSession, form: str, owner: Sequence[int]) -> Column:
     return F.expr((chain if form == "chain" else search)(runs_of(owner)))
 
 
-def ns_per_row(spark: SparkSession, owner: Sequence[int], form: str | None, rows: int, rounds: int) -> float:
-    """Thread time per row, over two threads, of hashing a number to its bin and, with a form, finding the worker."""
-    made = spark.range(0, rows, 1, 2).select(bin_of(["id"], len(owner)).alias("bin"))
-    if form is not None:
-        made = made.select(found(spark, form, owner).alias("worker"))
+class Cost(NamedTuple):
+    """What a query costs for each row and thread, and what it costs however few rows there are."""
 
-    def run(frame: DataFrame) -> float:
+    ns: float
+    fixed_ms: float
+
+
+def cost(spark: SparkSession, owner: Sequence[int], form: str | None, most: int, rounds: int) -> Cost:
+    """The cost of hashing numbers to their bins and, with a form, of finding the workers, over two threads."""
+
+    def run(rows: int) -> float:
+        made = spark.range(0, rows, 1, 2).select(bin_of(["id"], len(owner)).alias("bin"))
+        if form is not None:
+            made = made.select(found(spark, form, owner).alias("worker"))
         started = perf_counter()
-        frame.write.format("noop").mode("overwrite").save()
+        made.write.format("noop").mode("overwrite").save()
         return perf_counter() - started
 
-    run(made)
-    return statistics.median(run(made) for _ in range(rounds)) / rows * 2e9
+    run(FEW)
+    fixed_s = statistics.median(run(FEW) for _ in range(rounds))
+    rows = FEW * 100
+    while rows < most and run(rows) - fixed_s < ENOUGH_S:
+        rows = min(most, rows * 10)
+    took_s = statistics.median(run(rows) for _ in range(rounds))
+    return Cost((took_s - fixed_s) / (rows - FEW) * 2e9, fixed_s * 1000)

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -155,7 +156,7 @@ def below(pid: int) -> dict[int, tuple[int, str]]:
 def python_workers(pid: int) -> list[int]:
     """The Python processes that run tasks of the Spark application of a driver; not the daemons that fork them."""
     found = below(pid)
-    daemons = {each for each, (_, command) in found.items() if "pyspark.daemon" in command}
+    daemons = {each for each, (_, command) in found.items() if re.search(r" -m \S+\.daemon\b", command)}
     return sorted(each for each in daemons if found[each][0] in daemons)
 
 

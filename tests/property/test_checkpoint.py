@@ -15,7 +15,7 @@ from meander.checkpoint.sealed import seal, unseal
 from meander.errors import Damaged
 
 TYPES = {
-    "deleted": (pa.bool_(), st.booleans()),
+    "__deleted": (pa.bool_(), st.booleans()),
     "whole": (pa.int64(), st.none() | st.integers(-(2**63), 2**63 - 1)),
     "text": (pa.string(), st.none() | st.text(max_size=5)),
     "real": (pa.float64(), st.none() | st.floats(allow_nan=False)),
@@ -24,7 +24,7 @@ TYPES = {
 
 @st.composite
 def tables(draw, bins):
-    columns = ["bin", *draw(st.lists(st.sampled_from(sorted(TYPES)), unique=True))]
+    columns = ["__bin", *draw(st.lists(st.sampled_from(sorted(TYPES)), unique=True))]
     at = sorted(draw(st.lists(st.integers(0, bins - 1), max_size=40)))
     arrays = [pa.array(at, pa.int32())]
     for name in columns[1:]:
@@ -64,12 +64,12 @@ def test_what_was_written_is_read_whole_or_by_bins(tmp_path_factory, given_, pie
     wanted = data.draw(st.sets(st.integers(0, bins - 1)))
     some = statefile.read(source, wanted)
     for name, table in sections.items():
-        rows = [row for row in table.to_pylist() if row["bin"] in wanted]
+        rows = [row for row in table.to_pylist() if row["__bin"] in wanted]
         assert some[name].schema == table.schema
         assert some[name].to_pylist() == rows
     assert made.info.bytes == made.data.size
     assert made.info.rows == sum(table.num_rows for table in sections.values())
-    touched = {j for table in sections.values() for j in table["bin"].to_pylist()}
+    touched = {j for table in sections.values() for j in table["__bin"].to_pylist()}
     assert set(members(made.info.bins).tolist()) == touched
 
 
@@ -98,7 +98,7 @@ def test_every_torn_state_file_is_noticed(given_, at, rest):
 
 
 def test_every_single_bit_of_one_state_file():
-    table = pa.table({"bin": pa.array([0, 3], pa.int32()), "text": ["a", None]})
+    table = pa.table({"__bin": pa.array([0, 3], pa.int32()), "text": ["a", None]})
     data = statefile.write({"t": table}, 4).data.to_pybytes()
     for at in range(len(data)):
         for bit in (0, 7):

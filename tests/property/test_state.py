@@ -63,8 +63,8 @@ def columns_of(type_, keys):
 def contents(holding):
     """What a holding says it has, as a dictionary."""
     table = holding.extract(np.flatnonzero(holding.held))["t"]
-    assert not any(table["deleted"].to_pylist())
-    assert table["bin"].to_pylist() == sorted(table["bin"].to_pylist())
+    assert not any(table["__deleted"].to_pylist())
+    assert table["__bin"].to_pylist() == sorted(table["__bin"].to_pylist())
     names = holding.specs[0].key.names
     columns = (table[name].cast(pa.int64() if name == "at" else table[name].type).to_pylist() for name in names)
     keys = zip(*columns, strict=True)

@@ -80,7 +80,7 @@ def frame(spark, table):
 
 
 def test_hashes_and_bins_are_sparks(frame, table):
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     keys = [(name,) for name in table.column_names] + TUPLES
     hashes = [F.xxhash64(*key).alias(f"hash {i}") for i, key in enumerate(keys)]
@@ -101,7 +101,7 @@ def test_hashes_and_bins_are_sparks(frame, table):
 
 
 def test_leading_columns_choose_sparks_bin(frame, table):
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     key = KeyType.of([table.schema.field(name) for name in ("text", "i32", "ts")], leading=2)
     keys = key.encode([table[name] for name in key.names])

@@ -1,6 +1,7 @@
 """The arithmetic of ./dev bench engine, against sorting and counting."""
 
 import importlib.util
+import itertools
 import math
 import sys
 from pathlib import Path
@@ -91,7 +92,7 @@ def test_intervals_say_the_same_as_the_array(scattered):
     starts = [0, *[end for end, _ in runs[:-1]]]
     rebuilt = np.concatenate([np.full(end - start, worker) for start, (end, worker) in zip(starts, runs, strict=True)])
     assert rebuilt.tolist() == owner
-    assert all(left[1] != right[1] for left, right in zip(runs, runs[1:], strict=False))
+    assert all(left[1] != right[1] for left, right in itertools.pairwise(runs))
     for text in (routing.chain(runs), routing.search(runs)):
         assert [case_of(text, bin_) for bin_ in range(64)] == owner
 

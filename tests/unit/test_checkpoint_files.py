@@ -29,7 +29,7 @@ from meander.errors import Damaged, Exists, InvalidOption
 
 BINS = 64
 ROWS = pa.table(
-    {"bin": pa.array([1, 1, 5, 60], pa.int32()), "deleted": [False] * 4, "k": [1, 2, 3, 4], "v": list("abcd")}
+    {"__bin": pa.array([1, 1, 5, 60], pa.int32()), "__deleted": [False] * 4, "k": [1, 2, 3, 4], "v": list("abcd")}
 )
 PATH = Attempt(3, 0, 1, 7, 2).path("deltas")
 
@@ -122,7 +122,7 @@ def test_who_wrote_a_file_is_in_its_name(path, version):
 def test_tables_that_make_no_state_file():
     for wrong in (
         ROWS.take([2, 0, 1]),
-        ROWS.drop_columns(["bin"]),
+        ROWS.drop_columns(["__bin"]),
         ROWS.append_column("d", ROWS["v"].dictionary_encode()),
     ):
         with pytest.raises(InvalidOption, match="table 't'"):
@@ -147,13 +147,13 @@ def test_a_snapshot_says_that_a_bin_is_empty():
 
 
 def store_delta(bins):
-    made = statefile.write({"t": pa.table({"bin": pa.array(bins, pa.int32())})}, BINS)
+    made = statefile.write({"t": pa.table({"__bin": pa.array(bins, pa.int32())})}, BINS)
     return FileRef.of(made.info, 0, path="deltas/d")
 
 
 def test_a_few_bins_cost_a_few_reads(place):
     rows = 400_000
-    table = pa.table({"bin": pa.array(np.arange(rows) * BINS // rows, pa.int32()), "x": np.arange(rows)})
+    table = pa.table({"__bin": pa.array(np.arange(rows) * BINS // rows, pa.int32()), "x": np.arange(rows)})
     ref = store(place, PATH, statefile.write({"t": table}, BINS), 0)
     assert ref.bytes > 4_000_000
 
@@ -196,7 +196,7 @@ def test_a_few_bins_cost_a_few_reads(place):
             pass
 
     found = statefile.read(pa.PythonFile(Source(), mode="r"), [17], expected=ref.checksum)["t"]
-    assert found.equals(table.filter(pa.compute.equal(table["bin"], 17)))
+    assert found.equals(table.filter(pa.compute.equal(table["__bin"], 17)))
     assert sum(read) < ref.bytes / 2
     assert len(read) <= 4
 

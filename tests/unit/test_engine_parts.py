@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from meander.errors import InvalidOption
 from meander.operators.count import Count
 from meander.spark.incoming import BAD, REPORT, taken_apart
@@ -108,7 +109,7 @@ def test_only_lost_processes_are_worth_another_attempt():
 
 
 def test_a_failure_is_told_in_one_line():
-    text = "An error occurred while calling o1.collect\n: java.lang.Problem: first\n\tat a.b.c\nValueError: the reason\n"
+    text = "An error occurred while calling o1.collect\n: java.lang.Problem: one\n\tat a.b.c\nValueError: the reason\n"
     assert in_short(RuntimeError(text)) == "ValueError: the reason"
     assert "PYSPARK_PYTHON" in in_short(RuntimeError("ModuleNotFoundError: No module named 'meander'"))
 

@@ -102,7 +102,7 @@ class History:
         return self.tables(stage, sorted((row for row in rows if row[0] in covers), key=lambda row: row[0]))
 
     def tables(self, stage, rows):
-        start = [("bin", pa.int32()), ("deleted", pa.bool_())]
+        start = [("__bin", pa.int32()), ("__deleted", pa.bool_())]
         if stage == 0:
             return {"counts": table(rows, [*start, ("word", pa.string()), ("n", pa.int64())])}
         columns = [*start, ("user", pa.int64()), ("day", pa.date32()), ("note", pa.binary())]

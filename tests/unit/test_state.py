@@ -156,7 +156,7 @@ def test_what_was_absent_and_is_discarded_does_not_appear(tmp_path):
     table.discard(rows)
     delta = table.delta()
     assert delta["k"].to_pylist() == [1]
-    assert delta["deleted"].to_pylist() == [True]
+    assert delta["__deleted"].to_pylist() == [True]
     assert delta["n"].to_pylist() == [None]
 
 
@@ -184,7 +184,7 @@ def test_a_delta_out_of_order_or_of_other_columns_is_refused(tmp_path):
     with pytest.raises(InvalidOption, match="out of the order"):
         base.apply(delta.take(list(range(49, -1, -1))))
     with pytest.raises(InvalidOption, match="in bins that are not those"):
-        base.apply(delta.set_column(0, "bin", pa.array([5] * 50, pa.int32())))
+        base.apply(delta.set_column(0, "__bin", pa.array([5] * 50, pa.int32())))
     with pytest.raises(InvalidOption, match="needs column 'n' of int64, which is missing"):
         base.apply(delta.drop_columns("n"))
     assert base.rows_of(range(16)).sum() == 0
@@ -485,8 +485,8 @@ def test_specs_refuse_what_cannot_be_state():
         TableSpec("t", NUMBERS, (("l", pa.list_(pa.int64())),))
     with pytest.raises(InvalidOption, match="column 'k' cannot be in table 't', which has that name twice"):
         TableSpec("t", NUMBERS, (("k", pa.int64()),))
-    with pytest.raises(InvalidOption, match="column 'bin' cannot be in table 't', which keeps that name"):
-        TableSpec("t", NUMBERS, (("bin", pa.int64()),))
+    with pytest.raises(InvalidOption, match="column '__bin' cannot be in table 't', which keeps that name"):
+        TableSpec("t", NUMBERS, (("__bin", pa.int64()),))
     with pytest.raises(InvalidOption, match="cannot be in order of 'x', which is double"):
         TableSpec("t", NUMBERS, (("x", pa.float64()),), order="x")
     with pytest.raises(InvalidOption, match="cannot be in order of 'y', which does not exist"):
@@ -603,7 +603,7 @@ def test_deleting_what_never_was_is_nothing(tmp_path):
     base.install(range(4))
     table = Table(None, COUNTS, 4)
     table.mark(table.touch(encoded(range(200))))
-    delta = table.delta().set_column(1, "deleted", pa.array([True] * 200))
+    delta = table.delta().set_column(1, "__deleted", pa.array([True] * 200))
     base.apply(delta)
     assert (base.rows_of(range(4)).sum(), base.total_bytes) == (0, 0)
     base.apply(table.delta().slice(100))

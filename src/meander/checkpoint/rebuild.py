@@ -11,6 +11,7 @@ from pyarrow import compute as pc
 from meander.checkpoint.files import read_state
 from meander.checkpoint.index import Index
 from meander.checkpoint.location import Location
+from meander.state.spec import BIN, DELETED
 
 _ROW = "meander row"
 _GROUP_BYTES = 128 << 20
@@ -46,5 +47,8 @@ def _newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     numbered = rows.select(list(key)).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
     last = numbered.group_by(list(key)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
     found = rows.take(last)
-    there = found.filter(pc.invert(found.column("deleted"))).drop_columns(["deleted"])
-    return there.sort_by([("bin", "ascending"), *((name, "ascending") for name in key)])
+    there = found.filter(pc.invert(found.column(DELETED))).drop_columns([DELETED])
+    there = there.sort_by([(BIN, "ascending"), *((name, "ascending") for name in key)])
+    if "bin" in there.column_names:
+        return there
+    return there.rename_columns(["bin" if name == BIN else name for name in there.column_names])

@@ -28,6 +28,7 @@ from pyarrow import ipc
 from meander.checkpoint.bitmap import bitmap
 from meander.errors import Damaged, InvalidOption
 from meander.route.hashing import checksum
+from meander.state.spec import BIN
 
 MAGIC = b"MEANDER1"
 PIECE_BYTES = 1 << 20
@@ -59,7 +60,7 @@ class StateFile:
 
 
 def write(sections: Mapping[str, pa.Table], bins: int, covers: Collection[int] | None = None) -> StateFile:
-    """Return the state file of some tables, each with a column `bin` by which it is sorted.
+    """Return the state file of some tables, each with a column of bins by which it is sorted.
 
     Args:
         sections: the tables by name.
@@ -114,10 +115,10 @@ class _Section:
 
     def __init__(self, name: str, table: pa.Table, bins: int) -> None:
         wrong = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
-        if wrong or "bin" not in table.schema.names:
-            raise InvalidOption(f"table {name!r} needs a column bin and no column may be a dictionary: {table.schema}")
+        if wrong or BIN not in table.schema.names:
+            raise InvalidOption(f"table {name!r} needs {BIN}, and no dictionary may be in it: {table.schema}")
         self.name, self.table = name, table
-        column = _numbers(table.column("bin"))
+        column = _numbers(table.column(BIN))
         starts = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]])) if column.size else column[:0]
         self.present = column[starts].astype(np.int32)
         self.ends = np.append(starts[1:], column.size).astype(np.int64) if column.size else np.empty(0, np.int64)

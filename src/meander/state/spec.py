@@ -12,7 +12,7 @@ import pyarrow as pa
 from meander.errors import InvalidOption
 from meander.route.keys import KeyType
 
-BIN, DELETED = "bin", "deleted"
+BIN, DELETED = "__bin", "__deleted"
 """The columns of a delta that are not the table's own."""
 
 ALLOWED = (
