@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import meander as me
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -200,7 +200,7 @@ def per_key(rows: DataFrame, folder: Path) -> Running:
 
 def transform(rows: DataFrame, folder: Path) -> Running:
     """`transformWithStateInPandas`, called once for every key; it needs RocksDB."""
-    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     class Count(StatefulProcessor):
         def init(self, handle: Any) -> None:

@@ -93,7 +93,7 @@ def cost(spark: SparkSession, owner: Sequence[int], form: str | None, most: int,
 
     run(FEW)
     fixed_s = statistics.median(run(FEW) for _ in range(rounds))
-    rows = FEW * 100
+    rows = FEW * 10
     while rows < most and run(rows) - fixed_s < ENOUGH_S:
         rows = min(most, rows * 10)
     took_s = statistics.median(run(rows) for _ in range(rounds))

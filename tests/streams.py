@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-PATIENCE_S = 240
+PATIENCE_S = 400
 """How long anything may take on a machine that is busy with other things."""
 
 

@@ -106,3 +106,24 @@ def test_a_key_can_be_an_expression(spark, tmp_path):
     stream = me.stream(feed.read(spark)).key_by(F.lower("word").alias("word")).count()
     stream.start(tmp_path / "ck", sink, workers=2, trigger={"availableNow": True}).await_termination(PATIENCE_S)
     assert {row["word"]: row["count"] for row in sink.latest("word")} == {"duck": 3, "goose": 1}
+
+
+def test_a_batch_too_large_for_one_hand_over_goes_in_parts(spark, tmp_path):
+    rng = random.Random(31)
+    rows = pa.table({"word": [f"{rng.randrange(4000):>70}" for _ in range(20_000)]})
+    batches = [rows.slice(0, 12_000), rows.slice(12_000, 10), rows.slice(12_010)]
+    feed = Feed(tmp_path / "in", rows.schema, parts=2).add(*batches)
+    sink = me.sinks.memory()
+    stream = me.stream(feed.read(spark)).key_by("word").count().key_by().aggregate(total=("sum", "count"))
+    query = stream.start(
+        tmp_path / "ck", sink, workers=2, bins=64, hand_over_bytes=1 << 16, trigger={"availableNow": True}
+    )
+    query.await_termination(PATIENCE_S)
+    assert query.misrouted == 0
+    assert [progress["rows"] for progress in query.recent_progress] == [12_000, 10, 7_990]
+    expected = recounted(batches, ["word"])
+    total = {each: n for found in expected for each, n in found.items()}
+    assert {(row["word"],): row["count"] for row in state_of(tmp_path / "ck", 0)} == total
+    # Every update of a count is a row for the sum.
+    sums = [sum(found.values()) for found in expected]
+    assert sink.to_arrow()["total"].to_pylist() == [sum(sums[: at + 1]) for at in range(3)]

@@ -149,7 +149,8 @@ class Engine:
         if commit.version % SWEEP_EVERY == SWEEP_EVERY - 1:
             sweep(self.log.location, self.log, self.settings.retain)
         ended = time.perf_counter()
-        self._tell(told, commit, {"operate": operated - began, "sink": sunk - operated, "commit": ended - sunk})
+        spent_s = {"plan": told.planned_s, "operate": operated - began - told.planned_s}
+        self._tell(told, commit, {**spent_s, "sink": sunk - operated, "commit": ended - sunk})
 
     def _operate(self, rows: DataFrame, version: int) -> Told:
         """Run attempts until one succeeds; never again after the user's own exception, never after `stop`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,6 +47,8 @@ class Told:
 
     reports: tuple[Report, ...]
     inline: tuple[pa.Table, ...]
+    planned_s: float = 0.0
+    """How long the driver took to put the jobs together, before they ran."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Pipeline:
                 return Told(tuple(reports), ())
             inline = tuple(table for part in parts for table in part.inline)
             last = first + 1 == len(self.steps)
-            told.append(Told(tuple(reports), inline if last else ()))
+            told.append(Told(tuple(reports), inline if last else (), sum(part.planned_s for part in parts)))
             if not last:
                 frame = self.output(first, told[-1].reports, inline, attempt.places).frame(
                     self.gateway, rows.sparkSession
@@ -100,6 +103,7 @@ class Pipeline:
         return Told(
             tuple(report for each in told for report in each.reports),
             tuple(table for each in told for table in each.inline),
+            sum(each.planned_s for each in told),
         )
 
     def output(
@@ -115,6 +119,7 @@ class Pipeline:
 
     def _job(self, frame: DataFrame, first: int, end: int, attempt: Attempt, wave: tuple[int, int]) -> Told:
         """Run the stages from `first` up to `end` as one Spark job."""
+        began = time.perf_counter()
         for at in range(first, end):
             chained, last = at > first, at + 1 == end
             controls = attempt.control(at, wave)
@@ -123,7 +128,8 @@ class Pipeline:
             messages = [control.to_bytes() for control in controls]
             handed = self.gateway.with_control(routed, self.gateway.pinned(messages, locations))
             frame = self._task(at, chained, last)(handed, attempt.barrier)
-        return _read([(row["report"], row["output"]) for row in frame.collect()])
+        planned_s = time.perf_counter() - began
+        return _read([(row["report"], row["output"]) for row in frame.collect()], planned_s)
 
     def _in_waves(self, frame: DataFrame, at: int, attempt: Attempt, waves: int) -> list[Told]:
         from pyspark import StorageLevel
@@ -182,7 +188,7 @@ def _computed(frame: DataFrame, step: Step) -> DataFrame:
     return frame.withColumns(made) if made else frame
 
 
-def _read(rows: Sequence[tuple[str, bytes | None]]) -> Told:
+def _read(rows: Sequence[tuple[str, bytes | None]], planned_s: float) -> Told:
     outputs = [output for _, output in rows if output is not None]
     inline = [pa.ipc.open_stream(pa.py_buffer(bytes(output))).read_all() for output in outputs]
-    return Told(tuple(Report.from_text(text) for text, _ in rows), tuple(inline))
+    return Told(tuple(Report.from_text(text) for text, _ in rows), tuple(inline), planned_s)
