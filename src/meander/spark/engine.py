@@ -71,6 +71,7 @@ class Engine:
         self._largest: int | None = None
         self._loads: dict[int, NDArray[np.int64]] = {}
         self._bytes: dict[int, NDArray[np.int64]] = {}
+        self._rows: dict[int, int] = {}
         last = log.last
         count = len(pipeline.stages)
         self.owners = [np.array(stage.owner, np.int64) for stage in last.stages] if last else self._first_owners(count)
@@ -114,9 +115,13 @@ class Engine:
         """Whether event time has moved since the operators last looked, so that timers may be due."""
         if self.log.last is None:
             return False
-        if self.settings.idle_time == "wall" and any(frontier is not None for frontier in self.frontiers):
-            return self.is_idle()
-        return self.frontiers != self._used
+        if self.frontiers != self._used:
+            return True
+        # With the clock, time goes on by itself, and there is something to do as long as anything waits for it.
+        waits = any(
+            frontier is not None and self._rows.get(stage, 1) > 0 for stage, frontier in enumerate(self.frontiers)
+        )
+        return self.settings.idle_time == "wall" and waits and self.is_idle()
 
     def advance_with_clock(self) -> None:
         """Let event time go on as the clock did since the last rows or tick."""
@@ -351,6 +356,7 @@ class Engine:
         for stage in range(len(self.owners)):
             mine = [report for report in told.reports if report.stage == stage]
             self._loads[stage] = _sum(mine, "loads", self.settings.bins)
+            self._rows[stage] = int(_sum(mine, "state_rows", self.settings.bins).sum())
             self._bytes[stage] = _sum(mine, "state_bytes", self.settings.bins)
         self._largest = max(report.bytes for report in told.reports)
         self._worked = time.monotonic()

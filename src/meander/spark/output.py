@@ -38,14 +38,18 @@ class Output:
     @property
     def small(self) -> pa.Table | None:
         """All of it, where it came inline."""
-        return None if self.files else pa.concat_tables([self.schema.empty_table(), *self.inline])
+        return None if self.files else self._inline()
+
+    def _inline(self) -> pa.Table:
+        # createDataFrame loses what comes after an empty chunk.
+        return pa.concat_tables([self.schema.empty_table(), *self.inline]).combine_chunks()
 
     def frame(self, gateway: Gateway, session: SparkSession) -> DataFrame:
         """All of it as a DataFrame."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(self.schema)
-        here = session.createDataFrame(pa.concat_tables([self.schema.empty_table(), *self.inline]), schema)
+        here = session.createDataFrame(self._inline(), schema)
         if not self.files:
             return here
         messages = [path.encode() for path, _ in self.files]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
 from meander.checkpoint.reader import Reader
-from meander.errors import InvalidOption, QueryFailed
+from meander.errors import CheckpointError, InvalidOption, QueryFailed
 from meander.spark import provenance
 from meander.spark.engine import Engine, Stopped
 from meander.spark.gateway import Gateway
@@ -150,6 +150,7 @@ class Runner:
     def __init__(self, engine: Engine, source: DataFrame) -> None:
         self.engine, self.source = engine, source
         self.session: SparkSession | None = None
+        self.inner: StreamingQuery | None = None
         self._ended = threading.Event()
         self._clock = threading.Thread(target=self._tick_when_idle, name="meander-clock", daemon=True)
 
@@ -204,12 +205,26 @@ class Runner:
         while not self._ended.wait(min(0.2, engine.settings.idle_after_s / 4)):
             if engine.stopping or engine.failure:
                 return
+            if not self._is_alone():
+                continue
             if engine.is_idle() and engine.needs_tick():
                 try:
                     self._tick()
                 except Exception as problem:
                     engine.failure = engine.failure or problem
                     return
+
+    def _is_alone(self) -> bool:
+        """Whether Spark has nothing to do; notices as well when it has ended without us."""
+        if self.inner is None or not self.inner.isActive:
+            self._ended.set()
+            try:
+                self.engine.log.check()
+            except CheckpointError as fenced:
+                self.engine.failure = self.engine.failure or fenced
+            return False
+        status = self.inner.status
+        return not status["isTriggerActive"] and not status["isDataAvailable"]
 
     def _tick(self) -> None:
         engine = self.engine
@@ -269,5 +284,6 @@ def start(source: DataFrame, steps: Sequence[Step], settings: Settings, sink: ob
                 raise provenance.foreign(location, query_id, inner.id)
     finally:
         spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    runner.inner = inner
     runner.start_clock()
     return Query(engine, inner, runner)

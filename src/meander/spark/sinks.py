@@ -91,7 +91,7 @@ class Memory(Sink):
 
     def to_df(self, spark: SparkSession) -> DataFrame:
         """Everything that was emitted as a DataFrame, also as a view under the sink's name."""
-        frame = spark.createDataFrame(self.to_arrow())
+        frame = spark.createDataFrame(self.to_arrow().combine_chunks())
         frame.createOrReplaceTempView(self.name)
         return frame
 

@@ -55,7 +55,7 @@ class TableSpec:
 
     >>> clicks = TableSpec("clicks", KeyType((("user", pa.string()),)), (("n", pa.int64()),))
     >>> clicks.schema.names
-    ['bin', 'deleted', 'user', 'n']
+    ['__bin', '__deleted', 'user', 'n']
     """
 
     name: str
