@@ -103,7 +103,7 @@ def _view(query: Query, progress: list[dict[str, Any]], left_s: float) -> Group:
     most = max(1, *(part["rows"] for part in parts))
     for part in parts:
         workers.add_row(
-            str(part["worker"]), f"{part['rows']:,}", show.bar(part["rows"], most, most, 24),
+            str(part["worker"]), f"{part['rows']:,}", "█" * round(24 * part["rows"] / most),
             f"{part['state_rows']:,}", show.size(part["state_bytes"]), f"{part['spent_ms']['busy']:.0f} ms",
         )  # fmt: skip
     return Group(head, "", workers)
@@ -124,7 +124,7 @@ def _check(console: Console, spark: SparkSession, emitted: Any, progress: list[d
     most = sorted(recounted.items(), key=lambda item: (-item[1], item[0]))[:5]
     console.print("\nthe most frequent: " + ", ".join(f"{word} {count:,}" for word, count in most))
     console.print(
-        f"[bold]Checked[/]: {rows:,} rows recounted by a plain batch job, all {len(recounted):,} counts are equal."
+        f"[bold]Checked[/]: {rows:,} rows recounted by a batch job, all {len(recounted):,} counts are equal."
     )
 
 
