@@ -11,8 +11,8 @@ durability. A batch's time is Spark's own `triggerExecution`; figures are median
     routing      the lookup of a row's worker in the JVM, one array against intervals
     durability   fsync on and off
 
-Ends with exit code 1 where a target is missed, unless the sizes are the quick ones. A full run takes about 12 minutes
-of a quiet machine with 2 cores.
+Ends with exit code 1 where a target is missed, unless the sizes are the quick ones. A full run takes a
+quarter of an hour or more with 2 cores; run it on a quiet machine, for load from others falls on some systems only.
 """
 
 from __future__ import annotations
@@ -255,14 +255,9 @@ def lookups(bench: Bench) -> list[Target]:
     table = _table(title, "bins", "intervals", "hash alone", *forms)
     for count in (64, 256, 1024, 4096):
         bench.said(f"routing: {count} bins")
-
-        def cost(owner: Sequence[int], form: str | None) -> routing.Cost:
-            return routing.cost(bench.spark, owner, form, sizes.routed_rows, sizes.rounds)
-
-        alone = cost([0] * count, None)
         for scattered in (False, True):
             owner = routing.owners(count, workers, scattered)
-            found = [cost(owner, form) for form in forms]
+            alone, *found = routing.costs(bench.spark, owner, (None, *forms), sizes.routed_rows, sizes.rounds)
             figures = [f"{each.ns - alone.ns:,.1f} ({each.fixed_ms:.0f})" for each in found]
             row = f"{count:,}", f"{len(routing.runs_of(owner)):,}", f"{alone.ns:.1f} ({alone.fixed_ms:.0f})"
             table.add_row(*row, *figures)
@@ -341,7 +336,7 @@ def main() -> int:
     """Run the parts, each in a Spark application of its own, and say which targets are met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="PART,..", help=f"only these of {', '.join(PARTS)}")
-    parser.add_argument("--quick", action="store_true", help="small sizes, about 2 minutes; targets are not for these")
+    parser.add_argument("--quick", action="store_true", help="small sizes; targets are not for these")
     parser.add_argument("--plots", type=Path, default=Path("build/engine-records.png"), help="where the plot goes")
     parser.add_argument("--profile", action="store_true", help="profile what our driver does in each batch")
     given = parser.parse_args()

@@ -80,10 +80,13 @@ class Cost(NamedTuple):
     fixed_ms: float
 
 
-def cost(spark: SparkSession, owner: Sequence[int], form: str | None, most: int, rounds: int) -> Cost:
-    """The cost of hashing numbers to their bins and, with a form, of finding the workers, over two threads."""
+def costs(spark: SparkSession, owner: Sequence[int], forms: Sequence[str | None], most: int, rounds: int) -> list[Cost]:
+    """The cost of hashing numbers to their bins and, with a form, of finding the workers, over two threads.
 
-    def run(rows: int) -> float:
+    The forms take turns, so that noise and what the JVM has compiled by then are the same to all.
+    """
+
+    def run(form: str | None, rows: int) -> float:
         made = spark.range(0, rows, 1, 2).select(bin_of(["id"], len(owner)).alias("bin"))
         if form is not None:
             made = made.select(found(spark, form, owner).alias("worker"))
@@ -91,10 +94,21 @@ def cost(spark: SparkSession, owner: Sequence[int], form: str | None, most: int,
         made.write.format("noop").mode("overwrite").save()
         return perf_counter() - started
 
-    run(FEW)
-    fixed_s = statistics.median(run(FEW) for _ in range(rounds))
-    rows = FEW * 10
-    while rows < most and run(rows) - fixed_s < ENOUGH_S:
-        rows = min(most, rows * 10)
-    took_s = statistics.median(run(rows) for _ in range(rounds))
-    return Cost((took_s - fixed_s) / (rows - FEW) * 2e9, fixed_s * 1000)
+    rows: list[int] = []
+    for form in forms:
+        run(form, FEW)
+        enough = FEW * 10
+        while enough < most and run(form, enough) < ENOUGH_S:
+            enough = min(most, enough * 10)
+        rows.append(enough)
+    none_s: list[list[float]] = [[] for _ in forms]
+    some_s: list[list[float]] = [[] for _ in forms]
+    for _ in range(rounds):
+        for at, form in enumerate(forms):
+            none_s[at].append(run(form, FEW))
+            some_s[at].append(run(form, rows[at]))
+    answer = []
+    for none, some, count in zip(none_s, some_s, rows, strict=True):
+        fixed_s = statistics.median(none)
+        answer.append(Cost((statistics.median(some) - fixed_s) / (count - FEW) * 2e9, fixed_s * 1000))
+    return answer

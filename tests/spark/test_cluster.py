@@ -62,8 +62,20 @@ def test_state_moves_to_other_executors_when_the_workers_change(spark, tmp_path)
         assert (len(query.workers), query.misrouted) == (workers, 0)
     expected = recounted(batches, ["word"])
     assert by_batch(sink.to_arrow(), ["word"]) == {number: found for number, found in enumerate(expected) if found}
-    with pytest.raises(me.InvalidOption, match="3 workers need as many cores and the executors have 2"):
-        me.stream(feed.read(spark)).key_by("word").count().start(tmp_path / "ck", sink, workers=3, trigger=NOW)
+
+
+def test_more_workers_than_cores_wait_and_then_make_do_or_give_up(spark, tmp_path):
+    feed = Feed(tmp_path / "in", pa.schema([("word", pa.string())])).add(words(50, random.Random(24)))
+    sink = me.sinks.memory()
+    options = {"sink": sink, "executors_within_s": 0.5, "trigger": NOW}
+    stream = me.stream(feed.read(spark)).key_by("word").count()
+    with pytest.raises(me.QueryFailed, match="3 workers need as many cores, and the executors had 2"):
+        stream.start(tmp_path / "new", workers=3, **options)
+    for workers in (2, 3):
+        query = stream.start(tmp_path / "ck", workers=workers, **options)
+        query.await_termination(PATIENCE_S)
+        assert (len(query.workers), query.misrouted) == (2, 0)
+        feed.add(words(50, random.Random(workers)))
 
 
 def test_a_chain_and_a_large_output_on_executors(spark, tmp_path):

@@ -31,13 +31,15 @@ def own():
 
 
 def test_wrong_settings_are_refused_by_name(own):
-    session = own(spark__python__worker__reuse="false", spark__speculation="true")
+    # A JVM keeps what its first session was given, so nothing is left to Spark's defaults here.
+    session = own(
+        spark__python__worker__reuse="false", spark__speculation="true", spark__stage__maxConsecutiveAttempts="4"
+    )
     with pytest.raises(me.InvalidOption) as refused:
         me.stream(session.readStream.format("rate").load())
     told = str(refused.value)
     assert "spark.python.worker.reuse must be true, not false" in told
     assert "spark.speculation must be false, not true" in told
-    # Spark's own defaults that do not suit are named as well.
     assert "spark.stage.maxConsecutiveAttempts must be 1, not 4" in told
     assert "\n" not in told
     with pytest.raises(me.InvalidOption, match="spark.speculation must be false"):
@@ -46,6 +48,7 @@ def test_wrong_settings_are_refused_by_name(own):
 
 def test_a_session_with_the_right_settings_works_and_keeps_what_else_it_has(own, tmp_path):
     session = own(
+        spark__python__worker__reuse="true", spark__speculation="false",
         spark__stage__maxConsecutiveAttempts="1", spark__stage__ignoreDecommissionFetchFailure="false",
         spark__sql__adaptive__enabled="true", spark__sql__session__timeZone="America/New_York",
         spark__sql__shuffle__partitions="5",

@@ -123,9 +123,7 @@ def _check(console: Console, spark: SparkSession, emitted: Any, progress: list[d
         )
     most = sorted(recounted.items(), key=lambda item: (-item[1], item[0]))[:5]
     console.print("\nthe most frequent: " + ", ".join(f"{word} {count:,}" for word, count in most))
-    console.print(
-        f"[bold]Checked[/]: {rows:,} rows recounted by a batch job, all {len(recounted):,} counts are equal."
-    )
+    console.print(f"[bold]Checked[/]: {rows:,} rows recounted by a batch job, all {len(recounted):,} counts are equal.")
 
 
 def _recount(spark: SparkSession, rows: int) -> dict[str, int]:
