@@ -141,21 +141,21 @@ class Running:
 Start = Callable[["DataFrame", Path], Running]
 
 
-def ours(**settings: Any) -> Start:
-    """Meander, with its full durability: deltas, snapshots, manifests."""
+def ours(to: str = "noop", **settings: Any) -> Start:
+    """Meander, with its full durability: deltas, snapshots, manifests; to Spark's `noop` sink, or into memory."""
 
     def start(rows: DataFrame, folder: Path) -> Running:
         options = {"workers": 2, "bins": 256, **settings}
-        sink = me.sinks.format("noop", mode="overwrite")
+        sink = me.sinks.memory() if to == "memory" else me.sinks.format("noop", mode="overwrite")
         query = me.stream(rows).key_by("key").count().start(folder, sink, **options)
         return Running(query._inner, query)
 
     return start
 
 
-def native(rocksdb: bool = False) -> Start:
+def native(rocksdb: bool = False, to: str = "noop") -> Start:
     """`groupBy().count()` on Spark's default store, or on RocksDB."""
-    return lambda rows, folder: _start(rows.groupBy("key").count(), folder, rocksdb)
+    return lambda rows, folder: _start(rows.groupBy("key").count(), folder, rocksdb, to)
 
 
 def bucketed(keys: int) -> Start:
@@ -221,7 +221,7 @@ def transform(rows: DataFrame, folder: Path) -> Running:
     return _start(counted, folder, rocksdb=True)
 
 
-def _start(counted: DataFrame, folder: Path, rocksdb: bool = False) -> Running:
+def _start(counted: DataFrame, folder: Path, rocksdb: bool = False, to: str = "noop") -> Running:
     """Start one of Spark's own queries; it reads its store's name when it starts."""
     spark = counted.sparkSession
     kind = f"{STATE}.{'RocksDBStateStoreProvider' if rocksdb else 'HDFSBackedStateStoreProvider'}"
@@ -234,7 +234,8 @@ def _start(counted: DataFrame, folder: Path, rocksdb: bool = False) -> Running:
 
     spark.conf.set(STORE, kind)
     try:
-        writer = counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder))
-        return Running(writer.start(), stopped=unload)
+        writer = counted.writeStream.format(to).outputMode("update").option("checkpointLocation", str(folder))
+        name = f"counted_{abs(hash(folder))}"
+        return Running(writer.queryName(name).start(), stopped=unload)
     finally:
         spark.conf.unset(STORE)
