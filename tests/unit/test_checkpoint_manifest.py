@@ -371,7 +371,8 @@ def test_a_driver_stopped_at_any_moment_commits_nothing_after_the_next_claim(pla
             sweep(place, new, keep=1)
             assert sequences(place)[0] > epoch
         os.kill(old.pid, signal.SIGCONT)
-        *more, end = [*said, *old.communicate()[0].splitlines()]
+        *more, end = [*said, *old.stdout.read().splitlines()]  # communicate() forgets what readline() has read ahead
+        old.communicate()
         assert end.startswith("fenced another driver")
         assert "new, pid 5" in end
         assert int(more[-1]) <= taken

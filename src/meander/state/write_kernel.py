@@ -153,7 +153,7 @@ def write(
                     directory[b, ROWS] -= 1
                     octets[(marks_at << 3) + row * marks] = 0
                     if ordered:
-                        _reorder(directory, arena, b, order_at, capacity, row, NEVER)
+                        _reorder(directory, arena, b, order_at, capacity, row, np.int64(NEVER))
             if directory[b, ROWS] == 0:
                 directory[b, HIGH], directory[b, GAP] = 0, 0
                 directory[b, USED], directory[b, GARBAGE] = 0, 0
@@ -234,7 +234,9 @@ def _replace(directory: Directory, arena: Words, b: int, old: int, heap: Words, 
 
 
 @kernel
-def _reorder(directory: Directory, arena: Words, b: int, order_at: int, capacity: int, row: int, order: int) -> None:
+def _reorder(
+    directory: Directory, arena: Words, b: int, order_at: int, capacity: int, row: int, order: int | np.int64
+) -> None:
     before = arena[order_at + row]
     arena[order_at + row] = order
     at = order_at + capacity + row // BLOCK
