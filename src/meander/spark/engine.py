@@ -26,6 +26,7 @@ from meander.errors import Infeasible, MeanderError, QueryFailed
 from meander.planning import Problem, plan
 from meander.spark.gateway import Gateway
 from meander.spark.messages import Control, Part, Report, Token, packed, read_numbers, unpacked
+from meander.spark.output import OUTPUT_LOST
 from meander.spark.pipeline import Attempt, Pipeline, Told
 from meander.spark.seats import Seats
 from meander.spark.settings import Settings
@@ -142,7 +143,11 @@ class Engine:
             try:
                 self._write(told, rows.sparkSession, version)
             except Exception as problem:
-                if not is_loss(problem) or attempt == self.settings.attempts or self.stopping:
+                # The operators run again only if their output is gone, never because a sink has failed.
+                gone = OUTPUT_LOST in str(problem) or (
+                    not self.gateway.local and self.seats.places.gone(self.seats.now)
+                )
+                if not gone or attempt == self.settings.attempts or self.stopping:
                     raise
                 self._lost()
                 continue
@@ -199,7 +204,7 @@ class Engine:
         assert epoch is not None
         workers = self.workers
         slot_of = {worker: slot for slot, worker in enumerate(workers)}
-        slots = [[slot_of[WorkerId(int(owner))] for owner in owners] for owners in self.owners]
+        slots = [np.searchsorted(workers, owners).tolist() for owners in self.owners]
 
         def control(stage: int, wave: tuple[int, int]) -> list[Control]:
             if wave[0] > 0:
@@ -211,7 +216,7 @@ class Engine:
         tag = f"meander-{self.query_id}-{epoch}-{version}-{self._attempt}"
         used = dict(self.seats.now)
         barrier = len(workers) <= self.seats.cores
-        attempt = Attempt(slots, control, used, barrier, self._split_above())
+        attempt = Attempt(slots, len(workers), control, used, barrier, self._split_above())
         if self.gateway.local:
             return self.pipeline.run(rows, attempt)
         self.gateway.context.addJobTag(tag)
@@ -332,7 +337,7 @@ class Engine:
             stages.append(
                 StageCommit(
                     frontier=frontier,
-                    owner=tuple(WorkerId(int(owner)) for owner in self.owners[stage]),
+                    owner=tuple(self.owners[stage].tolist()),
                     deltas=tuple(FileRef.from_json(report.delta) for report in mine if report.delta),
                     snapshots=tuple(SnapshotRef.from_json(report.snapshot) for report in mine if report.snapshot),
                     side=tuple(FileRef.from_json(side) for report in mine for side in report.side),

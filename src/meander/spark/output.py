@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+OUTPUT_LOST = "meander-output-lost"
+
+
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of the files that the control messages name."""
     for batch in batches:
@@ -24,7 +27,7 @@ def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 with pa.memory_map(path.decode()) as file:
                     yield from pa.ipc.open_file(file).read_all().to_batches(max_chunksize=1 << 16)
             except FileNotFoundError:
-                raise RuntimeError(f"meander-output-lost: {Path(path.decode()).name} is not on this executor") from None
+                raise RuntimeError(f"{OUTPUT_LOST}: {Path(path.decode()).name} is not on this executor") from None
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ class Attempt:
     """What one attempt is run with: each stage's slot of every bin, its control messages by slot, and their places."""
 
     slots: Sequence[Sequence[int]]
+    workers: int
     control: Callable[[int, tuple[int, int]], Sequence[Control]]
     places: Mapping[WorkerId, Place]
     barrier: bool
@@ -159,7 +160,7 @@ class Pipeline:
         slots = tuple(attempt.slots[at])
         if at not in self._routings or self._routings[at][0] != slots:
             key = self.steps[at].stage.key.names
-            self._routings[at] = (slots, Routing(self.gateway, key, slots, len(attempt.control(at, (0, 1)))))
+            self._routings[at] = (slots, Routing(self.gateway, key, slots, attempt.workers))
         return self._routings[at][1].route(_computed(frame, self.steps[at]), self._takes(at, chained).names)
 
     def _task(self, at: int, chained: bool, last: bool) -> Callable[[DataFrame, bool], DataFrame]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-SPARK = "spark"
 STOP_WAIT_S = 0.5
 """Spark takes the end of a batch for an interruption only after it was told to stop."""
 
@@ -267,7 +266,7 @@ def start(source: DataFrame, steps: Sequence[Step], settings: Settings, sink: ob
     if not gateway.local:
         gateway.set_locality_wait("20s")  # shorter, and Spark would run a task elsewhere while its executor is busy
     runner = Runner(engine, source)
-    writer = source.writeStream.foreachBatch(runner).option("checkpointLocation", f"{location.uri}/{SPARK}")
+    writer = source.writeStream.foreachBatch(runner).option("checkpointLocation", f"{location.uri}/{provenance.SPARK}")
     if settings.name:
         writer = writer.queryName(settings.name)
     if trigger:

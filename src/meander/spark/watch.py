@@ -9,7 +9,7 @@ from collections.abc import Callable
 _LOSSES = re.compile(
     r"ExecutorLostFailure|[Ee]xecutor lost|Lost executor|FetchFailed|Worker exited unexpectedly|worker exited"
     r"|crashed|cancelled|Connection reset|Broken pipe|MetadataFetchFailed|Could not recover from a failed barrier"
-    r"|meander-output-lost|BarrierJob|EOFException",
+    r"|BarrierJob|EOFException",
 )
 
 
