@@ -24,6 +24,7 @@ The rooms, inner ones first; each may use only those above it:
     kernel            compiled inner loops
     measure           load imbalance and waiting time, from loads and rates
     planning          what to move           scheduling    in which steps
+    migration         how: copy, flip, release, as a state machine
     route             key -> hash -> bin, the same as in Spark's JVM
     state             the rows of a worker's bins: mapped files, and this batch's own changes over them
     checkpoint        state files, the log of manifests, which file holds which bin
@@ -47,6 +48,7 @@ from meander.errors import (
     InvalidPlan,
     InvalidProblem,
     MeanderError,
+    MigrationFailed,
     QueryFailed,
     TooLarge,
 )
@@ -85,6 +87,7 @@ __all__ = [
     "InvalidProblem",
     "KeyedTable",
     "MeanderError",
+    "MigrationFailed",
     "Move",
     "Multimap",
     "Operator",

@@ -9,6 +9,7 @@
     ├── NoSpace           a disk or a memory limit is reached; nothing of the batch is committed
     ├── WrongPlace        a task ran on another executor than the one that holds its state; the batch is run again
     ├── QueryFailed       a running query has stopped because of a fault, with the cause
+    ├── MigrationFailed   bins could not be moved as asked; the query goes on, and the message says who owns them
     └── CheckpointError   a checkpoint that cannot be used as it is
         ├── Fenced            another driver has taken over; this one commits nothing more
         ├── Damaged           a file of the checkpoint is missing, torn or has the wrong checksum
@@ -64,6 +65,10 @@ class WrongPlace(MeanderError):
 
 class QueryFailed(MeanderError):
     """A query has stopped because of a fault; the message holds the cause, with the user's own traceback if any."""
+
+
+class MigrationFailed(MeanderError):
+    """Bins could not be moved as asked; the query itself goes on."""
 
 
 class CheckpointError(MeanderError):

@@ -95,6 +95,7 @@ class Stream:
         if not self.steps:
             raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")
         gateway = Gateway(self.source.sparkSession)
+        asked = workers
         if workers is None:
             workers = max(1, sum(each.cores for each in gateway.executors()))
         try:
@@ -103,7 +104,7 @@ class Stream:
             unknown = str(error).rpartition(" ")[2]
             known = ", ".join(each for each in Settings.__dataclass_fields__)
             raise InvalidOption(f"start has no option {unknown}; there are: sink, trigger, {known}") from None
-        return start(self.source, self.steps, chosen, sink, dict(trigger or {}))
+        return start(self.source, self.steps, chosen, sink, dict(trigger or {}), asked)
 
     def _with(self, step: Step) -> Stream:
         return replace(self, schema=shown(step.stage.output), steps=(*self.steps, step))

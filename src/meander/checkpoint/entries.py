@@ -144,6 +144,7 @@ class Commit:
         late: how many of them came too late.
         dead: how many of them could not be used.
         time_ms: wall time, milliseconds since 1970.
+        journal: what the driver that makes the next version has to know besides: the migration under way.
     """
 
     version: int
@@ -156,11 +157,14 @@ class Commit:
     late: int = 0
     dead: int = 0
     time_ms: int = 0
+    journal: Json | None = None
 
     def to_json(self) -> Json:
         """Return the commit as a JSON object."""
         plain = ("version", "batch", "tick", "query", "offsets", "rows", "late", "dead", "time_ms")
         fields: Json = {name: getattr(self, name) for name in plain}
+        if self.journal is not None:
+            fields["journal"] = self.journal
         return {**fields, "stages": [stage.to_json() for stage in self.stages]}
 
     @classmethod

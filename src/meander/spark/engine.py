@@ -12,20 +12,38 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.checkpoint.entries import Commit, FileRef, SnapshotRef, StageCommit
+from meander.checkpoint.entries import Commit, FileRef, Json, SnapshotRef, StageCommit
 from meander.checkpoint.manifest import Log
 from meander.checkpoint.retention import sweep
-from meander.errors import Infeasible, MeanderError, QueryFailed
-from meander.planning import Problem, plan
+from meander.errors import MeanderError, QueryFailed
+from meander.migration import journal
+from meander.migration.protocol import (
+    Cancelled,
+    Committed,
+    Entered,
+    Event,
+    Finished,
+    Gone,
+    Instruction,
+    Lost,
+    Opened,
+    Planned,
+    Rules,
+)
+from meander.migration.steps import Step
 from meander.spark.gateway import Gateway
-from meander.spark.messages import Control, Part, Report, Token, packed, read_numbers, unpacked
+from meander.spark.happenings import Happenings
+from meander.spark.ledger import Ledger, Owners
+from meander.spark.messages import Control, Part, Token, packed, read_numbers, unpacked
+from meander.spark.orders import Orders, flags, stale
 from meander.spark.output import OUTPUT_LOST
 from meander.spark.pipeline import Attempt, Pipeline, Told
 from meander.spark.seats import Seats
@@ -38,9 +56,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("meander")
 Bins = NDArray[np.bool_]
-Owners = NDArray[np.int64]
+Follower = Callable[[Entered | Finished], None]
+"""Who wants to know how a migration goes on."""
 RETRIED = ("place", "reload", "stale")
 SWEEP_EVERY = 16
+REMEMBERED = 1000
+"""So many versions can be looked back on."""
 
 
 class Stopped(MeanderError):
@@ -70,18 +91,31 @@ class Engine:
         self.query_id = ""
         self._attempt = 0
         self._largest: int | None = None
-        self._loads: dict[int, NDArray[np.int64]] = {}
-        self._bytes: dict[int, NDArray[np.int64]] = {}
-        self._rows: dict[int, int] = {}
         last = log.last
         count = len(pipeline.stages)
-        self.owners = [np.array(stage.owner, np.int64) for stage in last.stages] if last else self._first_owners(count)
+        owners = [np.array(stage.owner, np.int64) for stage in last.stages] if last else self._first_owners(count)
+        self.ledger = Ledger(owners, settings.bins)
         self.frontiers: list[int | None] = [stage.frontier for stage in last.stages] if last else [None] * count
         before = log.commits(last.version - 1)[0] if last and last.version > 0 else None
         self._used = [stage.frontier for stage in before.stages] if before else [None] * count
         self._worked = time.monotonic()
+        noted = (last.journal if last else None) or {}
+        self.wanted: int = noted.get("wanted", settings.workers)
+        """How many workers there are to be: as started, or as rescaled since; a loss does not change it."""
+        self.asked: int | None = noted.get("asked")
+        self.waiting: Bins | None = unpacked(noted["waiting"], settings.bins) if noted.get("waiting") else None
+        """Bins of the first stage whose rows of the last batch are still to come."""
+        self.protocol = journal.from_json(noted.get("migration"))
+        self.migrations: int = noted.get("migrations", 0)
+        """How many migrations there have been."""
+        self.copy_ms = settings.copy_ms
+        self.happenings = Happenings()
+        self._followers: dict[int, Follower] = {}
+        self._orders = Orders()
+        self.empty_rows: Callable[[], DataFrame]
+        """No rows, in the schema of the source."""
 
-    def _first_owners(self, stages: int) -> list[NDArray[np.int64]]:
+    def _first_owners(self, stages: int) -> list[Owners]:
         spread = np.arange(self.settings.bins) * self.settings.workers // self.settings.bins
         return [spread.astype(np.int64) for _ in range(stages)]
 
@@ -93,18 +127,134 @@ class Engine:
     @property
     def workers(self) -> list[WorkerId]:
         """The workers that own bins of some stage."""
-        return [WorkerId(int(each)) for each in np.unique(np.concatenate(self.owners))]
+        return self.ledger.workers
 
-    def rescale_to(self, workers: int) -> None:
-        """Before the first version of this run: spread the bins over so many workers, moving as few as possible."""
-        for stage, owner in enumerate(self.owners):
-            if len(np.unique(owner)) != workers:
-                self.owners[stage] = self._spread(stage, owner, workers)
+    @property
+    def participants(self) -> list[WorkerId]:
+        """The workers that have something to do in the next version: those that own, copy or still keep bins."""
+        moving = self.protocol.workers if self.protocol.busy else set()
+        return sorted({*self.ledger.workers, *moving})
+
+    def rescale_to(self, asked: int | None) -> None:
+        """Before the first version of this run: spread the bins over the workers wanted, moving as few as possible.
+
+        Someone who asks for as many as the last time, or for none in particular, gets what it was rescaled to since.
+        """
+        if self.log.last is None or (asked is not None and asked != self.asked):
+            self.wanted = self.settings.workers
+            self._carry(Cancelled("the query was started with another number of workers"))
+        self.asked = asked
+        if self.protocol.busy:
+            return
+        for stage, owner in enumerate(self.ledger.owners):
+            if len(np.unique(owner)) != self.wanted:
+                self.ledger.owners[stage] = np.array(self.ledger.plan(stage, self.wanted).owner, np.int64)
+
+    # --- migrations ------------------------------------------------------------------------
+
+    def migrate(self, steps: Sequence[Step], rules: Rules, follower: Follower, wanted: int | None = None) -> int:
+        """Begin a migration, in place of the one under way, and return its number; the caller holds the lock."""
+        self.migrations += 1
+        self._followers[self.migrations] = follower
+        if wanted is not None:
+            self.wanted = wanted
+        self._carry(Planned(self.migrations, tuple(steps), rules))
+        return self.migrations
+
+    def follow(self, migration: int, follower: Follower) -> None:
+        """Let someone know how a migration goes on that is under way since before a restart."""
+        self._followers[migration] = follower
+
+    def cancel_migration(self, migration: int, reason: str) -> None:
+        """Flip nothing more of this migration; the caller holds the lock."""
+        if self.protocol.migration == migration:
+            self.wanted = len(self.workers)
+            self._carry(Cancelled(reason))
+
+    def take_over(self, steps: Iterable[Step], wanted: int | None = None) -> None:
+        """From the next version on, the targets of these steps own their bins, and read them then; holds the lock."""
+        if wanted is not None:
+            self.wanted = wanted
+        self._carry(Cancelled("another migration takes effect at once"))
+        for step in steps:
+            for shift in step.shifts:
+                self.ledger.owners[shift.stage] = self.ledger.owners[shift.stage].copy()
+                self.ledger.owners[shift.stage][shift.bin] = shift.target
+
+    def dismiss_idle(self) -> list[str]:
+        """Remove workers that have nothing to do any more, with what they have left behind; returns their executors."""
+        with self.lock:
+            idle = set(self.seats.now) - set(self.participants)
+            left = self.seats.dismiss(idle)
+        if left:
+            self.happenings.tell("dismissed", version=self.version, workers=sorted(map(int, idle)))
+            self.seats.places.clear(left.keys())
+        return sorted(set(left.values()))
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """The executors' processes that workers sit on: host and process id."""
+        return tuple(sorted({":".join(place.process.split(":")[:2]) for place in self.seats.now.values()}))
+
+    def rehearse(self, workers: Sequence[WorkerId], times: int = 2) -> None:
+        """Run the job of this query without rows where new workers will sit, so that their first batch is not slow."""
+        seated = self.seats.places.now()
+        taken = {place.executor for place in self.seats.now.values()}
+        fresh = [place for place in seated if place.executor not in taken][: len(workers)]
+        if not fresh:
+            return
+        places = {WorkerId(at): place for at, place in enumerate(fresh)}
+        bins = self.settings.bins
+        none = packed(np.zeros(bins, np.bool_))
+
+        def control(stage: int, wave: tuple[int, int]) -> list[Control]:
+            return [
+                Control(
+                    query=self.query_id,
+                    token=(0, 0, 0),
+                    stage=stage,
+                    worker=worker,
+                    slot=worker,
+                    place=place.process,
+                    directory="",
+                    checkpoint=self.log.location.uri,
+                    bins=bins,
+                    owned=none,
+                    rehearsal=True,
+                    wave=wave,
+                )
+                for worker, place in places.items()
+            ]
+
+        slots = [[0] * bins for _ in self.ledger.stages]
+        pipeline = Pipeline(self.gateway, self.pipeline.steps)
+        for _ in range(times):
+            attempt = Attempt(slots, len(places), control, places, False, None)
+            pipeline.run(self.empty_rows(), attempt)
+
+    def _carry(self, event: Event) -> list[Instruction]:
+        """Give an event to the protocol and tell everybody concerned what comes of it."""
+        told = self.protocol.on(event)
+        for each in told:
+            match each:
+                case Entered(migration, step, phase):
+                    self.happenings.tell(str(phase), version=self.version + 1, migration=migration, step=step)
+                case Finished(migration, outcome, reason):
+                    facts = {"migration": migration, "outcome": outcome, "reason": reason}
+                    self.happenings.tell("finished", version=self.version, **facts)
+                case _:
+                    continue
+            follower = self._followers.get(migration)
+            if follower is not None:
+                follower(each)
+            if isinstance(each, Finished):
+                self._followers.pop(migration, None)
+        return told
 
     def loads(self, stage: int) -> list[int]:
         """How many rows each bin of a stage had in the last version."""
-        found = self._loads.get(stage)
-        return [0] * self.settings.bins if found is None else found.tolist()
+        found: list[int] = self.ledger.rows[stage].tolist()
+        return found
 
     # --- idle times ------------------------------------------------------------------------
 
@@ -120,9 +270,14 @@ class Engine:
             return True
         # With the clock, time goes on by itself, and there is something to do as long as anything waits for it.
         waits = any(
-            frontier is not None and self._rows.get(stage, 1) > 0 for stage, frontier in enumerate(self.frontiers)
+            frontier is not None and self.ledger.state_rows[stage] != 0 for stage, frontier in enumerate(self.frontiers)
         )
         return self.settings.idle_time == "wall" and waits and self.is_idle()
+
+    def wants_tick(self) -> bool:
+        """Whether a version without rows has something to do: timers, or a migration that does not wait for a batch."""
+        last = self.log.last
+        return self.needs_tick() or (last is not None and self.protocol.wants(last.batch))
 
     def advance_with_clock(self) -> None:
         """Let event time go on as the clock did since the last rows or tick."""
@@ -132,12 +287,23 @@ class Engine:
 
     # --- one version -----------------------------------------------------------------------
 
-    def advance(self, rows: DataFrame, batch: int, tick: int, offsets: str) -> None:
-        """Make the next version of these rows; the caller holds the lock."""
+    def advance(
+        self,
+        rows: DataFrame,
+        batch: int,
+        tick: int,
+        offsets: str,
+        only: Bins | None = None,
+        waiting: Bins | None = None,
+    ) -> None:
+        """Make the next version of these rows, or only of those of some bins; the caller holds the lock.
+
+        `waiting` are bins whose rows of this batch are to come in a version of their own, after this one.
+        """
         began = time.perf_counter()
         version = self.version + 1
         for attempt in range(1, self.settings.attempts + 1):
-            told = self._operate(rows, version)
+            told = self._operate(rows, version, batch, only)
             operated = time.perf_counter()
             self.log.check()
             try:
@@ -153,7 +319,8 @@ class Engine:
                 continue
             break
         sunk = time.perf_counter()
-        commit = self._commit(told, version, batch, tick, offsets)
+        self.waiting = waiting
+        commit = replace(self._commit(told, version, batch, tick, offsets), journal=self._journal())
         self.log.append(commit)
         self._committed(told, commit)
         if commit.version % SWEEP_EVERY == SWEEP_EVERY - 1:
@@ -162,7 +329,7 @@ class Engine:
         spent_s = {"plan": told.planned_s, "operate": operated - began - told.planned_s}
         self._tell(told, commit, {**spent_s, "sink": sunk - operated, "commit": ended - sunk})
 
-    def _operate(self, rows: DataFrame, version: int) -> Told:
+    def _operate(self, rows: DataFrame, version: int, batch: int, only: Bins | None) -> Told:
         """Run attempts until one succeeds; never again after the user's own exception, never after `stop`."""
         problem: Exception = QueryFailed("no attempt was made")
         for _ in range(self.settings.attempts):
@@ -170,7 +337,8 @@ class Engine:
                 raise Stopped
             try:
                 self._seat()
-                told = self._try(rows, version)
+                self._open(version, batch)
+                told = self._try(rows, version, only)
             except MeanderError:
                 raise
             except Exception as lost:
@@ -198,13 +366,30 @@ class Engine:
                 return told
         raise QueryFailed(f"version {version} was tried {self.settings.attempts} times; the last time {problem}")
 
-    def _try(self, rows: DataFrame, version: int) -> Told:
+    def _open(self, version: int, batch: int) -> None:
+        """Ask the protocol what this version is to do; again for every attempt, for workers may have been lost."""
+        if not self.protocol.busy:
+            self._orders = Orders()
+        else:
+            unknown = [
+                worker
+                for worker in self.participants
+                if any(self.seats.held(stage, worker) is None for stage in self.ledger.stages)
+            ]
+            self._carry(Lost(frozenset(unknown)))
+            told = self._carry(Opened(version, batch, stale(self.protocol, self.log.index)))
+            self._orders = Orders.of(told)
+        self.ledger.flip(self._orders.flips)
+        if self._orders.flips:
+            self.happenings.tell("flipping", version=version, bins=[shift.bin for shift in self._orders.flips])
+
+    def _try(self, rows: DataFrame, version: int, only: Bins | None) -> Told:
         self._attempt += 1
         epoch = self.log.epoch
         assert epoch is not None
-        workers = self.workers
+        workers = self.participants
         slot_of = {worker: slot for slot, worker in enumerate(workers)}
-        slots = [np.searchsorted(workers, owners).tolist() for owners in self.owners]
+        slots = [np.searchsorted(workers, owners).tolist() for owners in self.ledger.now]
 
         def control(stage: int, wave: tuple[int, int]) -> list[Control]:
             if wave[0] > 0:
@@ -216,7 +401,7 @@ class Engine:
         tag = f"meander-{self.query_id}-{epoch}-{version}-{self._attempt}"
         used = dict(self.seats.now)
         barrier = len(workers) <= self.seats.cores
-        attempt = Attempt(slots, len(workers), control, used, barrier, self._split_above())
+        attempt = Attempt(slots, len(workers), control, used, barrier, self._split_above(), only)
         if self.gateway.local:
             return self.pipeline.run(rows, attempt)
         self.gateway.context.addJobTag(tag)
@@ -235,33 +420,42 @@ class Engine:
         return limit if self._largest is None or self._largest * 8 > limit else None
 
     def _control(self, stage: int, worker: WorkerId, slot: int, token: Token, wave: tuple[int, int]) -> Control:
-        owned = self.owners[stage] == worker
-        held = self.seats.held(stage, worker)
-        missing = owned if held is None else owned & ~held
+        seat, bins = (stage, worker), self.settings.bins
+        owned = self.ledger.now[stage] == worker
+        believed = self.seats.held(stage, worker)
+        held = self._orders.held_by(seat, owned)
+        copied = self._orders.copied.get(seat, ()) if wave[0] == 0 else ()
+        wanted = owned | flags(copied, bins)
+        missing = wanted if believed is None else wanted & ~believed
         load: tuple[Part, ...] = ()
         if missing.any() and token.version > 0:
             parts = self.log.index.parts(stage, np.flatnonzero(missing).tolist())
-            bins = self.settings.bins
-            load = tuple(Part(part.file.to_json(), packed(_flags(part.bins, bins))) for part in parts)
-        last = self.log.last
-        deltas = last.stages[stage].deltas if last is not None else ()
-        advance = tuple(ref.to_json() for ref in deltas if ref.worker == worker)
+            load = tuple(Part(part.file.to_json(), packed(flags(part.bins, bins))) for part in parts)
         return Control(
             query=self.query_id, token=(token.epoch, token.version, token.attempt),
             stage=stage, worker=worker, slot=slot,
             place=self.seats.now[worker].process, directory=self.seats.home(worker),
-            checkpoint=self.log.location.uri, bins=self.settings.bins, owned=packed(owned),
-            advance=advance, loadable=packed(missing), load=load,
-            snapshot=self._due_for_snapshot(stage, owned, token.version) if wave[0] == 0 else None, wave=wave,
+            checkpoint=self.log.location.uri, bins=bins, owned=packed(owned), held=packed(held),
+            advance=self._last_deltas(stage, held), loadable=packed(missing), load=load,
+            copy=tuple(map(int, copied)), copy_ms=self.copy_ms,
+            snapshot=self._due_for_snapshot(stage, worker, owned, token.version) if wave[0] == 0 else None, wave=wave,
             frontier=self.frontiers[stage], previous=self._used[stage], fsync=self.settings.fsync,
         )  # fmt: skip
 
-    def _due_for_snapshot(self, stage: int, owned: Bins, version: int) -> str | None:
-        """The bins whose turn it is, of those that have changed since their last snapshot."""
+    def _last_deltas(self, stage: int, held: Bins) -> tuple[Json, ...]:
+        """The deltas of the last version that speak of these bins, whoever wrote them."""
+        last = self.log.last
+        bits = np.packbits(held)
+        deltas = last.stages[stage].deltas if last is not None else ()
+        return tuple(ref.to_json() for ref in deltas if (np.frombuffer(ref.bins, np.uint8) & bits).any())
+
+    def _due_for_snapshot(self, stage: int, worker: WorkerId, owned: Bins, version: int) -> str | None:
+        """The bins whose turn it is, or that are about to move, of those that changed since their last snapshot."""
         if version == 0:
             return None
         cycle = self.settings.snapshot_every
         turn = np.arange(self.settings.bins) % cycle == version % cycle
+        turn |= flags(self._orders.written.get((stage, worker), ()), self.settings.bins)
         due = owned & turn & (self.log.index.chains(stage) > 0)
         return packed(due) if due.any() else None
 
@@ -273,11 +467,11 @@ class Engine:
         """Whether every worker of every stage has reported exactly once, for this attempt and each of its waves."""
         seen = Counter((report.stage, report.token, report.worker) for report in told.reports)
         parts = {(report.stage, report.token) for report in told.reports}
-        wanted = {(stage, token, worker) for stage, token in parts for worker in self.workers}
+        wanted = {(stage, token, worker) for stage, token in parts for worker in self.participants}
         versions = {token[1] for _, token in parts}
         stages = {stage for stage, _ in parts}
         once = all(times == 1 for times in seen.values())
-        return once and set(seen) == wanted and versions == {version} and len(stages) == len(self.owners)
+        return once and set(seen) == wanted and versions == {version} and len(stages) == len(self.ledger.owners)
 
     def warm_up(self) -> None:
         """See that there are places for all workers and that their Python has what it needs."""
@@ -292,37 +486,40 @@ class Engine:
 
     def _seat(self) -> None:
         """Give every worker a place; bins of workers for which none comes back go to the others."""
-        lost = self.seats.settle(self.workers, self.settings.executors_within_s)
+        lost = set(self.seats.settle(self.participants, self.settings.executors_within_s))
         if not lost:
             return
-        if self.version < 0 or len(lost) == len(self.workers):
+        stay = [worker for worker in self.workers if worker not in lost]
+        if (self.version < 0 and lost & set(self.workers)) or not stay:
             raise QueryFailed(
                 f"{len(self.workers)} workers need as many cores, and the executors had {self.seats.cores} within "
                 f"{self.settings.executors_within_s:g} s; start with fewer workers or give Spark more executors"
             )
-        logger.warning("workers %s have no executor any more; the others take over their bins", lost)
-        stay = [worker for worker in self.workers if worker not in lost]
-        for stage, owner in enumerate(self.owners):
-            self.owners[stage] = self._spread(stage, owner, len(stay), lost)
+        logger.warning("workers %s have no executor any more; the others take over their bins", sorted(lost))
+        self.happenings.tell("lost", version=self.version + 1, workers=sorted(map(int, lost)))
+        for stage, owner in enumerate(self.ledger.owners):
+            if lost & set(self.ledger.workers_of(stage)):
+                taken = self._fallen_back(stage, owner, lost)
+                there = [worker for worker in stay if worker in taken] or stay
+                plan = self.ledger.plan(stage, there, owner=taken, must_leave=lost)
+                self.ledger.owners[stage] = np.array(plan.owner, np.int64)
+        self._carry(Gone(frozenset(lost)))
 
-    def _spread(self, stage: int, owner: Owners, workers: int, lost: Sequence[WorkerId] = ()) -> Owners:
-        """The owners of a stage's bins on so many workers, evenly loaded, moving as little state as possible."""
-        bins = len(owner)
-        load = [1 + rows for rows in self.loads(stage)]
-        state = [1 + size for size in self._bytes[stage].tolist()] if stage in self._bytes else [1] * bins
-        must_leave = [worker for worker in lost if worker in owner]
-        try:
-            problem = Problem(load, state, owner.tolist(), workers, tau=0.2, must_leave=must_leave)
-            return np.array(plan(problem, "free").owner, np.int64)
-        except Infeasible as error:
-            tau = (error.smallest_tau or 0.2) * (1 + 1e-9)
-            problem = Problem(load, state, owner.tolist(), workers, tau=tau, must_leave=must_leave)
-            return np.array(plan(problem, "free").owner, np.int64)
+    def _fallen_back(self, stage: int, owner: Owners, lost: Iterable[WorkerId]) -> Owners:
+        """Who counts as owner where some are lost: an old owner that still has its copy need not read it again."""
+        found = owner.copy()
+        for kept in self.protocol.kept:
+            for shift in kept.step.shifts:
+                has = self.seats.held(stage, shift.source)
+                is_mine = shift.stage == stage and owner[shift.bin] == shift.target
+                if is_mine and shift.target in lost and shift.source not in lost and has is not None and has[shift.bin]:
+                    found[shift.bin] = shift.source
+        return found
 
     # --- sink and commit -------------------------------------------------------------------
 
     def _write(self, told: Told, session: SparkSession, version: int) -> None:
-        output = self.pipeline.output(len(self.owners) - 1, told.reports, told.inline, self.seats.now)
+        output = self.pipeline.output(len(self.ledger.owners) - 1, told.reports, told.inline, self.seats.now)
         self.sink(output, self.gateway, session, version)
 
     def _commit(self, told: Told, version: int, batch: int, tick: int, offsets: str) -> Commit:
@@ -337,7 +534,7 @@ class Engine:
             stages.append(
                 StageCommit(
                     frontier=frontier,
-                    owner=tuple(self.owners[stage].tolist()),
+                    owner=tuple(self.ledger.now[stage].tolist()),
                     deltas=tuple(FileRef.from_json(report.delta) for report in mine if report.delta),
                     snapshots=tuple(SnapshotRef.from_json(report.snapshot) for report in mine if report.snapshot),
                     side=tuple(FileRef.from_json(side) for report in mine for side in report.side),
@@ -358,13 +555,26 @@ class Engine:
         for report in told.reports:
             self.seats.holds(report.stage, WorkerId(report.worker), unpacked(report.held, self.settings.bins))
             self.misrouted += report.misrouted
-        for stage in range(len(self.owners)):
-            mine = [report for report in told.reports if report.stage == stage]
-            self._loads[stage] = _sum(mine, "loads", self.settings.bins)
-            self._rows[stage] = int(_sum(mine, "state_rows", self.settings.bins).sum())
-            self._bytes[stage] = _sum(mine, "state_bytes", self.settings.bins)
         self._largest = max(report.bytes for report in told.reports)
         self._worked = time.monotonic()
+        self.ledger.note(told.reports)
+        self.ledger.keep()
+        held = {
+            (stage, worker): found
+            for worker in self.participants
+            for stage in self.ledger.stages
+            if (found := self.seats.held(stage, worker)) is not None
+        }
+        troubles = tuple(report.trouble for report in told.reports if report.trouble)
+        self._carry(Committed(commit.version, held, troubles))
+
+    def _journal(self) -> Json:
+        """What another driver has to know to go on after the version that is being committed."""
+        noted: Json = {"wanted": self.wanted, "asked": self.asked, "migrations": self.migrations}
+        if self.waiting is not None:
+            noted["waiting"] = packed(self.waiting)
+        under_way = journal.to_json(self.protocol)
+        return noted if under_way is None else {**noted, "migration": under_way}
 
     def _tell(self, told: Told, commit: Commit, spent_s: Mapping[str, float]) -> None:
         whole_s = sum(spent_s.values())
@@ -376,7 +586,10 @@ class Engine:
                 "rows": commit.rows,
                 "late": commit.late,
                 "dead": commit.dead,
-                "emitted": sum(r.emitted for r in told.reports if r.stage == len(self.owners) - 1),
+                "ended_ms": commit.time_ms,
+                "emitted": sum(r.emitted for r in told.reports if r.stage == len(self.ledger.owners) - 1),
+                "flipped": len(self._orders.flips),
+                "copied": sum(report.copied for report in told.reports),
                 "misrouted": sum(report.misrouted for report in told.reports),
                 "rows_per_s": commit.rows / whole_s,
                 "spent_ms": {name: round(spent * 1000, 1) for name, spent in spent_s.items()},
@@ -393,17 +606,4 @@ class Engine:
                 ],
             }
         )
-        del self.progress[:-100]
-
-
-def _flags(members: Sequence[int], bins: int) -> Bins:
-    flags = np.zeros(bins, np.bool_)
-    flags[np.asarray(members, np.int64)] = True
-    return flags
-
-
-def _sum(reports: Sequence[Report], what: str, bins: int) -> NDArray[np.int64]:
-    total = np.zeros(bins, np.int64)
-    for report in reports:
-        total += read_numbers(getattr(report, what))
-    return total
+        del self.progress[:-REMEMBERED]

@@ -124,6 +124,19 @@ class Gateway:
         listed = self.jsc.statusStore().taskList(stage, 0, 1 << 20)
         return {listed.apply(at).partitionId(): listed.apply(at).executorId() for at in range(listed.size())}
 
+    def request_executors(self, total: int) -> None:
+        """Tell the cluster manager how many executors the application shall have in all."""
+        self.jsc.requestTotalExecutors(total, 0, self.to_map({}))
+
+    def release_executors(self, executors: Sequence[str]) -> None:
+        """Let executors go for good; the cluster manager does not replace them."""
+        self.jsc.killExecutors(self.seq(list(executors)))
+
+    def cores_of_executor(self) -> int | None:
+        """The cores that a new executor has, where that is set."""
+        found = self.context.getConf().get("spark.executor.cores", None)
+        return int(found) if found else None
+
     def set_locality_wait(self, wait: str) -> None:
         """How long Spark keeps a task for its place; acts on the next job."""
         self.jsc.conf().set("spark.locality.wait", wait)

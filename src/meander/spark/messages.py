@@ -42,9 +42,11 @@ class Part:
 class Control:
     """What one worker of one stage is to do in one attempt of one version.
 
-    `owned` is the bitmap of the bins it owns. `advance` are the committed deltas of the version before, which its base
-    may still lack; `load` says where the bins in `loadable` are to be read, should it not hold them. `snapshot` is the
-    bitmap of the bins whose snapshot is due. `wave` (k, n) says that only bins k, k + n, k + 2n, .. come this time.
+    `owned` is the bitmap of the bins it owns, `held` that of the bins it is to have, those included. `advance` are the
+    committed deltas of the version before that speak of them, which its base may still lack; `load` says where the bins
+    in `loadable` are to be read, should it not hold them. `copy` are bins to read ahead, in this order, for no longer
+    than `copy_ms`. `snapshot` is the bitmap of the bins whose snapshot is due. `wave` (k, n) says that only bins k,
+    k + n, k + 2n, .. come this time. A `rehearsal` is a task that touches nothing: it only warms up its process.
     """
 
     query: str
@@ -57,9 +59,13 @@ class Control:
     checkpoint: str
     bins: int
     owned: str
+    held: str = ""
     advance: tuple[dict[str, Any], ...] = ()
     loadable: str = ""
     load: tuple[Part, ...] = ()
+    copy: tuple[int, ...] = ()
+    copy_ms: float = 0.0
+    rehearsal: bool = False
     snapshot: str | None = None
     frontier: int | None = None
     previous: int | None = None
@@ -81,7 +87,8 @@ class Control:
         """Read a message."""
         told = json.loads(data)
         told["token"] = tuple(told["token"])
-        told["advance"], told["wave"] = tuple(told["advance"]), tuple(told["wave"])
+        for name in ("advance", "copy", "wave"):
+            told[name] = tuple(told[name])
         told["load"] = tuple(Part(**part) for part in told["load"])
         return cls(**told)
 
@@ -121,6 +128,9 @@ class Report:
     side: tuple[dict[str, Any], ...] = ()
     output: str | None = None
     held: str = ""
+    copied: int = 0
+    trouble: str | None = None
+    """Why bins could not be copied; the version itself is not hurt by it."""
     loads: str = ""
     state_rows: str = ""
     state_bytes: str = ""

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from meander.operators.operator import Stage
 from meander.spark.exchange import Routing, bin_of
@@ -62,6 +64,8 @@ class Attempt:
     barrier: bool
     split_above: int | None
     """A worker's rows of more bytes than this are handed over in waves; None: do not even look."""
+    only: NDArray[np.bool_] | None = None
+    """The bins of the first stage whose rows are taken; None: all of them."""
 
 
 class Pipeline:
@@ -118,13 +122,22 @@ class Pipeline:
         ]
         return Output(shown(self.stages[stage].output), inline, files)
 
-    def _job(self, frame: DataFrame, first: int, end: int, attempt: Attempt, wave: tuple[int, int]) -> Told:
+    def _job(
+        self,
+        frame: DataFrame,
+        first: int,
+        end: int,
+        attempt: Attempt,
+        wave: tuple[int, int],
+        is_taken: bool = False,
+    ) -> Told:
         """Run the stages from `first` up to `end` as one Spark job."""
         began = time.perf_counter()
         for at in range(first, end):
             chained, last = at > first, at + 1 == end
             controls = attempt.control(at, wave)
-            routed = self._routed(frame, at, attempt, chained)
+            taken = frame if is_taken and not chained else self._taken(frame, at, attempt)
+            routed = self._routed(taken, at, attempt, chained)
             locations = [attempt.places[WorkerId(control.worker)].location for control in controls]
             messages = [control.to_bytes() for control in controls]
             handed = self.gateway.with_control(routed, self.gateway.pinned(messages, locations))
@@ -138,11 +151,13 @@ class Pipeline:
 
         key = self.steps[at].stage.key.names
         # Every wave must see the same rows, also where the source or an expression would not give them twice.
-        kept = _computed(frame, self.steps[at]).persist(StorageLevel.DISK_ONLY)
+        kept = self._taken(frame, at, attempt).persist(StorageLevel.DISK_ONLY)
         try:
             bin_ = bin_of(key, len(attempt.slots[at]))
             parts = [kept.where(bin_ % waves == F.lit(wave)) for wave in range(waves)]
-            return [self._job(part, at, at + 1, attempt, (wave, waves)) for wave, part in enumerate(parts)]
+            return [
+                self._job(part, at, at + 1, attempt, (wave, waves), is_taken=True) for wave, part in enumerate(parts)
+            ]
         finally:
             kept.unpersist()
 
@@ -150,18 +165,32 @@ class Pipeline:
         """How many waves the rows of a stage need, by the size of its shuffle, which then need not run again."""
         if attempt.split_above is None:
             return 1
-        size = max(self.gateway.shuffled_bytes(self._routed(frame, at, attempt, chained=False))) * UNPACKED
+        size = (
+            max(self.gateway.shuffled_bytes(self._routed(self._taken(frame, at, attempt), at, attempt, chained=False)))
+            * UNPACKED
+        )
         waves = 1
         while waves * attempt.split_above < size and waves < len(attempt.slots[at]):
             waves *= 2
         return waves
 
+    def _taken(self, frame: DataFrame, at: int, attempt: Attempt) -> DataFrame:
+        """The rows of a stage with the columns that have to be computed first; of some bins only, where it says so."""
+        from pyspark.sql import functions as F
+
+        step = self.steps[at]
+        frame = _computed(frame, step)
+        if at > 0 or attempt.only is None:
+            return frame
+        flags = self.gateway.array(attempt.only.astype(int).tolist())
+        return frame.where(F.get(flags, bin_of(step.stage.key.names, attempt.only.size)) == F.lit(1))
+
     def _routed(self, frame: DataFrame, at: int, attempt: Attempt, chained: bool) -> DataFrame:
-        slots = tuple(attempt.slots[at])
-        if at not in self._routings or self._routings[at][0] != slots:
+        table = (attempt.workers, *attempt.slots[at])
+        if at not in self._routings or self._routings[at][0] != table:
             key = self.steps[at].stage.key.names
-            self._routings[at] = (slots, Routing(self.gateway, key, slots, attempt.workers))
-        return self._routings[at][1].route(_computed(frame, self.steps[at]), self._takes(at, chained).names)
+            self._routings[at] = (table, Routing(self.gateway, key, attempt.slots[at], attempt.workers))
+        return self._routings[at][1].route(frame, self._takes(at, chained).names)
 
     def _task(self, at: int, chained: bool, last: bool) -> Callable[[DataFrame, bool], DataFrame]:
         from pyspark.sql.pandas.types import from_arrow_schema

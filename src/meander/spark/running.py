@@ -1,13 +1,12 @@
-"""A query while it runs: Spark's stream drives the engine, a clock drives it when nothing comes, a handle shows it."""
+"""A query while it runs: the handle that shows it, changes it and stops it, and how it is started."""
 
 from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -15,29 +14,42 @@ import pyarrow as pa
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
 from meander.checkpoint.reader import Reader
-from meander.errors import CheckpointError, InvalidOption, QueryFailed
+from meander.errors import InvalidOption, QueryFailed
+from meander.migration.steps import Step as MigrationStep
 from meander.spark import provenance
-from meander.spark.engine import Engine, Stopped
+from meander.spark.engine import Engine
 from meander.spark.gateway import Gateway
+from meander.spark.happenings import Listener
+from meander.spark.migrating import Migration
 from meander.spark.pipeline import Pipeline, Step
+from meander.spark.request import Proposal, made, proposed
+from meander.spark.runner import Runner
 from meander.spark.settings import Settings
-from meander.spark.sinks import sink_of
+from meander.spark.sinks import Sink, sink_of
+from meander.values import whole
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-
-STOP_WAIT_S = 0.5
-"""Spark takes the end of a batch for an interruption only after it was told to stop."""
 
 TRIGGERS = ("processingTime", "availableNow", "once")
 
 
 class Query:
-    """A running query: what it did last, whether it still runs, and how to stop it."""
+    """A running query: what it did last, whether it still runs, how to move its bins, and how to stop it."""
 
-    def __init__(self, engine: Engine, inner: StreamingQuery, runner: Runner) -> None:
-        self._engine, self._inner, self._runner = engine, inner, runner
+    _relaunching = False
+
+    def __init__(self, launch: Launch, asked: int | None) -> None:
+        self._launch, self._asked = launch, asked
+        self._engine: Engine
+        self._inner: StreamingQuery
+        self._runner: Runner
+        self._engine, self._inner, self._runner = launch(asked, ())
+        self._migration: Migration | None = None
+        self._going = True
+        if self._engine.protocol.busy:
+            self._migration = Migration.resumed(self)
 
     @property
     def name(self) -> str | None:
@@ -52,7 +64,7 @@ class Query:
     @property
     def is_active(self) -> bool:
         """Whether the query runs."""
-        return bool(self._inner.isActive)
+        return self._going and (self._relaunching or bool(self._inner.isActive))
 
     @property
     def version(self) -> int:
@@ -65,10 +77,14 @@ class Query:
         return list(self._engine.workers)
 
     @property
+    def operators(self) -> dict[int, str]:
+        """The name of each operator, by its number in the chain."""
+        return {at: f"{at}:{stage.name}" for at, stage in enumerate(self._engine.pipeline.stages)}
+
+    @property
     def assignment(self) -> dict[str, list[int]]:
         """Who owns each bin, by operator."""
-        names = [f"{at}:{stage.name}" for at, stage in enumerate(self._engine.pipeline.stages)]
-        return {name: owners.tolist() for name, owners in zip(names, self._engine.owners, strict=True)}
+        return {self.operators[at]: owners.tolist() for at, owners in enumerate(self._engine.ledger.owners)}
 
     @property
     def loads(self) -> dict[str, list[int]]:
@@ -89,6 +105,90 @@ class Query:
     def recent_progress(self) -> list[dict[str, Any]]:
         """What the last versions did, oldest first."""
         return list(self._engine.progress)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened, oldest first: phases of migrations, workers that were lost, executors that came and went."""
+        return list(self._engine.happenings.told)
+
+    def on_event(self, listener: Listener) -> None:
+        """Call this with every event from here on, where and when it happens: a batch may wait for it."""
+        self._engine.happenings.listeners.append(listener)
+
+    @property
+    def migration(self) -> Migration | None:
+        """The migration under way, or the last one."""
+        return self._migration
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other streams run on the same executors, so that none is let go."""
+        others = [each for each in self._launch.source.sparkSession.streams.active if each.id != self._inner.id]
+        return bool(others)
+
+    def rescale(self, workers: int, *, operator: str | int | None = None, **options: Any) -> Any:
+        """Go to so many workers while the query runs; returns the `Migration`, which can be waited for.
+
+        More workers get executors first, which are warm before they get bins; fewer give their bins away first, and
+        then their executors go. The planner chooses which bins move, and with fewer workers who leaves.
+
+        Args:
+            workers: how many there shall be.
+            operator: one operator of a chain, by name or number; by default all, and they flip together.
+            options: planner ("free"), schedule ("batched"), tau, mode ("live"), at (a batch number, a datetime or a
+                time of day such as "02:00"), dry_run (return a `Proposal`, move nothing), what the planner and the
+                schedule take (max_bins, max_bytes, gap, seed, ..), copy_bytes, copy_ms, release_after, keep_bytes,
+                patience, executors_within_s, keep_executors.
+        """
+        whole("workers", workers, 1, self._engine.settings.bins)
+        return self._migrate("rescale", operator, {**options, "workers": workers})
+
+    def rebalance(self, tau: float = 0.2, *, operator: str | int | None = None, **options: Any) -> Any:
+        """Spread the load over the workers that are there, so that none has more than (1 + tau) times its share.
+
+        The options are those of `rescale`.
+        """
+        return self._migrate("rebalance", operator, {**options, "tau": tau})
+
+    def move(self, targets: Mapping[int, int], *, operator: str | int | None = None, **options: Any) -> Any:
+        """Move these bins to these workers: {bin: worker}. The options are those of `rescale`, without a planner."""
+        for unfit in {"planner", "tau"} & set(options):
+            raise InvalidOption(f"move has no option {unfit!r}: it is you who says which bins go where")
+        return self._migrate("move", operator, {**options, "targets": dict(targets)})
+
+    def _migrate(self, kind: str, operator: str | int | None, options: dict[str, Any]) -> Migration | Proposal:
+        dry_run = options.pop("dry_run", False)
+        request = made(kind, self._engine.settings, self._stages(operator), options)
+        proposal = proposed(
+            request, self._engine.ledger, self.operators, self._engine.participants, self._engine.version
+        )
+        if dry_run:
+            return proposal
+        if not self.is_active:
+            raise QueryFailed("the query does not run; start it, and then move its bins") from self.exception()
+        self._migration = Migration(self, request, proposal).start()
+        return self._migration
+
+    def _stages(self, operator: str | int | None) -> tuple[int, ...]:
+        known = self.operators
+        if operator is None:
+            return tuple(known)
+        found = [at for at, name in known.items() if operator in (at, name, name.partition(":")[2])]
+        if len(found) != 1 or isinstance(operator, bool):
+            raise InvalidOption(f"there is no operator {operator!r}; there are: {', '.join(known.values())}")
+        return (found[0],)
+
+    def _relaunch(self, steps: Sequence[MigrationStep], wanted: int | None) -> None:
+        """Stop, and start again with other owners; for the mode `restart`."""
+        self._relaunching = True
+        try:
+            before = self._engine
+            self._halt()
+            if wanted is not None:
+                before.wanted = wanted
+            self._engine, self._inner, self._runner = self._launch(self._asked, steps, before)
+        finally:
+            self._relaunching = False
 
     def exception(self) -> Exception | None:
         """Why the query has failed, or None."""
@@ -137,152 +237,84 @@ class Query:
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop; starting again goes on from there."""
+        self._halt()
+        self._going = False
+
+    def _halt(self) -> None:
         self._engine.stopping = True
         with self._engine.lock:
             self._inner.stop()
         self._runner.close()
 
 
-class Runner:
-    """What Spark calls for every batch, and the clock that ticks when it does not."""
+@dataclass(frozen=True)
+class Launch:
+    """Everything a query is started with, so that it can be started more than once."""
 
-    def __init__(self, engine: Engine, source: DataFrame) -> None:
-        self.engine, self.source = engine, source
-        self.session: SparkSession | None = None
-        self.inner: StreamingQuery | None = None
-        self._ended = threading.Event()
-        self._clock = threading.Thread(target=self._tick_when_idle, name="meander-clock", daemon=True)
+    source: DataFrame
+    steps: Sequence[Step]
+    settings: Settings
+    sink: Sink
+    trigger: Mapping[str, Any]
 
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Process one of Spark's batches, or skip it where it is committed already."""
-        engine = self.engine
-        while not engine.lock.acquire(timeout=0.05):
-            if engine.stopping:
-                time.sleep(STOP_WAIT_S)
-                raise Stopped
+    def __call__(
+        self, asked: int | None, moved: Sequence[MigrationStep], before: Engine | None = None
+    ) -> tuple[Engine, StreamingQuery, Runner]:
+        """Check everything, claim the checkpoint, and start; with bins moved to others than those who have them."""
+        spark, settings = self.source.sparkSession, self.settings
+        gateway = Gateway(spark)
+        location = Location.of(settings.checkpoint, fsync=settings.fsync)
+        if not location.is_local:
+            uri = location.uri
+            location = replace(location, exclusive=lambda path, data: gateway.create_exclusively(f"{uri}/{path}", data))
+        provenance.check_identity(location, settings, [step.stage for step in self.steps])
+        log = Log.open(location)
+        query_id = provenance.check_spark_part(log)
+        log.claim(socket.gethostname(), os.getpid())
+        engine = Engine(gateway, Pipeline(gateway, self.steps), settings, log, self.sink.write)
+        if before is not None:
+            engine.happenings, engine.progress, engine.misrouted = before.happenings, before.progress, before.misrouted
+            engine.wanted = before.wanted
+            engine.take_over(moved)
+        engine.rescale_to(asked)
+        engine.warm_up()
+        if not gateway.local:
+            gateway.set_locality_wait("20s")  # shorter, and Spark would run a task elsewhere while its executor is busy
+        runner = Runner(engine, self.source)
+        folder = f"{location.uri}/{provenance.SPARK}"
+        writer = self.source.writeStream.foreachBatch(runner).option("checkpointLocation", folder)
+        if settings.name:
+            writer = writer.queryName(settings.name)
+        if self.trigger:
+            writer = writer.trigger(**self.trigger)
+        # Spark copies the session when a stream starts; with adaptive execution on, the shuffle would run outside our
+        # job.
+        adaptive = str(spark.conf.get("spark.sql.adaptive.enabled"))
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
         try:
-            if engine.stopping:
-                raise Stopped
-            offsets = provenance.offsets_of(engine.log.location, batch)
-            if provenance.is_done(engine.log, batch, engine.query_id, offsets):
-                return
-            rows.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000000")
-            engine.advance(rows, batch, 0, offsets)
-        except Stopped:
-            raise
-        except Exception as problem:
-            engine.failure = problem
-            # Spark parses long messages of failures with a regex that overflows its stack.
-            raise QueryFailed(str(problem).splitlines()[0][:300]) from None
+            with engine.lock:
+                inner = writer.start()
+                engine.query_id = inner.id
+                if query_id and query_id != inner.id:
+                    inner.stop()
+                    raise provenance.foreign(location, query_id, inner.id)
         finally:
-            engine.lock.release()
-
-    def start_clock(self) -> None:
-        """Begin to look for idle times."""
-        self._clock.start()
-
-    def settle(self) -> None:
-        """Run ticks until no timer is due."""
-        while self.engine.needs_tick() and not self.engine.stopping:
-            self._tick()
-
-    def wind_down(self) -> None:
-        """After the source has ended: fire what is due, then give everything back."""
-        if self.engine.failure is None and not self.engine.stopping:
-            self.settle()
-        self.close()
-
-    def close(self) -> None:
-        """End the clock and remove the local state."""
-        self._ended.set()
-        if self._clock.is_alive() and self._clock is not threading.current_thread():
-            self._clock.join()
-        self.engine.seats.leave()
-
-    def _tick_when_idle(self) -> None:
-        engine = self.engine
-        while not self._ended.wait(min(0.2, engine.settings.idle_after_s / 4)):
-            if engine.stopping or engine.failure:
-                return
-            if not self._is_alone():
-                continue
-            if engine.is_idle() and engine.needs_tick():
-                try:
-                    self._tick()
-                except Exception as problem:
-                    engine.failure = engine.failure or problem
-                    return
-
-    def _is_alone(self) -> bool:
-        """Whether Spark has nothing to do; notices as well when it has ended without us."""
-        if self.inner is None or not self.inner.isActive:
-            self._ended.set()
-            try:
-                self.engine.log.check()
-            except CheckpointError as fenced:
-                self.engine.failure = self.engine.failure or fenced
-            return False
-        status = self.inner.status
-        return not status["isTriggerActive"] and not status["isDataAvailable"]
-
-    def _tick(self) -> None:
-        engine = self.engine
-        with engine.lock:
-            last = engine.log.last
-            if engine.stopping or last is None or not engine.needs_tick():
-                return
-            engine.advance_with_clock()
-            engine.advance(self._nothing(), last.batch, last.tick + 1, last.offsets)
-
-    def _nothing(self) -> DataFrame:
-        """No rows, in the source's schema, in a session that suits us."""
-        if self.session is None:
-            self.session = self.source.sparkSession.newSession()
-            self.session.conf.set("spark.sql.adaptive.enabled", "false")
-            self.session.conf.set("spark.sql.session.timeZone", "UTC")
-        return self.session.createDataFrame([], self.source.schema)
+            spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+        runner.inner = inner
+        runner.start_clock()
+        return engine, inner, runner
 
 
-def start(source: DataFrame, steps: Sequence[Step], settings: Settings, sink: object, trigger: dict[str, Any]) -> Query:
-    """Check everything, claim the checkpoint, and start."""
-    spark = source.sparkSession
+def start(
+    source: DataFrame,
+    steps: Sequence[Step],
+    settings: Settings,
+    sink: object,
+    trigger: Mapping[str, Any],
+    asked: int | None = None,
+) -> Query:
+    """Start a query; `asked` is the number of workers its user has named, if any."""
     unknown = set(trigger) - set(TRIGGERS)
     if unknown or len(trigger) > 1:
         raise InvalidOption(f"the trigger {trigger} is none of Spark's that fit: one of {', '.join(TRIGGERS)}")
-    taker = sink_of(sink)
-    gateway = Gateway(spark)
-    location = Location.of(settings.checkpoint, fsync=settings.fsync)
-    if not location.is_local:
-        uri = location.uri
-        location = replace(location, exclusive=lambda path, data: gateway.create_exclusively(f"{uri}/{path}", data))
-    provenance.check_identity(location, settings, [step.stage for step in steps])
-    log = Log.open(location)
-    query_id = provenance.check_spark_part(log)
-    pipeline = Pipeline(gateway, steps)
-    log.claim(socket.gethostname(), os.getpid())
-    engine = Engine(gateway, pipeline, settings, log, taker.write)
-    engine.rescale_to(settings.workers)
-    engine.warm_up()
-    if not gateway.local:
-        gateway.set_locality_wait("20s")  # shorter, and Spark would run a task elsewhere while its executor is busy
-    runner = Runner(engine, source)
-    writer = source.writeStream.foreachBatch(runner).option("checkpointLocation", f"{location.uri}/{provenance.SPARK}")
-    if settings.name:
-        writer = writer.queryName(settings.name)
-    if trigger:
-        writer = writer.trigger(**trigger)
-    # Spark copies the session when a stream starts; with adaptive execution on, the shuffle would run outside our job.
-    adaptive = str(spark.conf.get("spark.sql.adaptive.enabled"))
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
-    try:
-        with engine.lock:
-            inner = writer.start()
-            engine.query_id = inner.id
-            if query_id and query_id != inner.id:
-                inner.stop()
-                raise provenance.foreign(location, query_id, inner.id)
-    finally:
-        spark.conf.set("spark.sql.adaptive.enabled", adaptive)
-    runner.inner = inner
-    runner.start_clock()
-    return Query(engine, inner, runner)
+    return Query(Launch(source, steps, settings, sink_of(sink), trigger), asked)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from typing import ClassVar
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +23,12 @@ Bins = NDArray[np.bool_]
 class Seats:
     """The workers of one run of a query and their places."""
 
+    everywhere: ClassVar[WeakSet[Seats]] = WeakSet()
+    """Those of all queries of this process: an executor is let go only if nobody sits on it."""
+
     def __init__(self, gateway: Gateway, run: str) -> None:
         self.gateway, self.run = gateway, run
+        Seats.everywhere.add(self)
         self.places = Places(gateway)
         self.now: dict[WorkerId, Place] = {}
         self._homes: dict[WorkerId, str] = {}
@@ -95,10 +101,25 @@ class Seats:
             self.places.known.pop(executor, None)
         self.now = {worker: place for worker, place in self.now.items() if place.executor not in gone}
 
+    def dismiss(self, workers: Collection[WorkerId]) -> dict[str, str]:
+        """Take workers off their seats, and return which executor each folder they leave behind is on."""
+        left = {self._homes[worker]: self.now[worker].executor for worker in workers if worker in self.now}
+        self.now = {worker: place for worker, place in self.now.items() if worker not in workers}
+        for at in [at for at in self._held if at[1] in workers]:
+            del self._held[at]
+        return left
+
+    def unused(self, executors: Collection[str]) -> list[str]:
+        """Those of these executors on which no worker of any query of this application sits."""
+        mine = [each for each in Seats.everywhere if each.gateway.context is self.gateway.context]
+        used = {place.executor for each in mine for place in each.now.values()}
+        return sorted(set(executors) - used)
+
     def leave(self) -> None:
         """Remove what the workers keep beside the executors; best effort, for the executors may be gone."""
         with suppress(Exception):
             self.places.clear(self._every_home)
+        self.now = {}
 
 
 def _cores(places: Sequence[Place] | set[Place]) -> int:

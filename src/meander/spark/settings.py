@@ -27,6 +27,9 @@ class Settings:
         executors_within_s: how long to wait for executors to come back before other workers take their bins over.
         attempts: how often one batch is tried when executors are lost.
         hand_over_bytes: a worker's batch above this goes over in several parts.
+        copy_bytes: how much state a worker copies ahead in one version while bins move.
+        copy_ms: how long it may take for that.
+        release_after: for how many versions a worker keeps its copy of a bin that has moved.
     """
 
     checkpoint: str
@@ -41,6 +44,9 @@ class Settings:
     attempts: int = 10
     executors_within_s: float = 60.0
     hand_over_bytes: int = 64 << 20
+    copy_bytes: int = 32 << 20
+    copy_ms: float = 100.0
+    release_after: int = 2
 
     def __post_init__(self) -> None:
         whole("workers", self.workers, 1, 1 << 15)
@@ -56,6 +62,9 @@ class Settings:
         whole("retain", self.retain, 1, 1 << 30)
         whole("attempts", self.attempts, 1, 100)
         whole("hand_over_bytes", self.hand_over_bytes, 1 << 16, 1 << 31)
+        whole("copy_bytes", self.copy_bytes, 1, 1 << 50)
+        whole("release_after", self.release_after, 0, 1 << 20)
+        positive("copy_ms", self.copy_ms)
         positive("idle_after_s", self.idle_after_s)
         positive("executors_within_s", self.executors_within_s)
         if self.idle_time not in ("hold", "wall"):

@@ -30,7 +30,7 @@ from meander.errors import Damaged, MeanderError, NoSpace, WrongPlace
 from meander.operators.failing import failing_bin
 from meander.operators.operator import Now, Stage
 from meander.spark import here
-from meander.spark.bring import bring_forward
+from meander.spark.bring import bring_forward, copy_ahead
 from meander.spark.incoming import Incoming, taken_apart
 from meander.spark.messages import Control, Fault, Report, Token, numbers, packed, unpacked
 from meander.spark.outgoing import Outgoing
@@ -76,7 +76,10 @@ class Work:
                 raise WrongPlace(f"worker {control.worker} is meant for {control.place}, this is {here.here()}")
             incoming = taken_apart(handed.column(0)[0].values, self.takes, self.stage)
             reports = incoming.reports
-            report = self.attempt(control, incoming, outgoing, started)
+            if control.rehearsal:
+                report = Report(control.token, control.stage, control.worker, here.here())
+            else:
+                report = self.attempt(control, incoming, outgoing, started)
         except Exception as problem:
             outgoing.clear()
             fault = fault_of(problem)
@@ -94,7 +97,7 @@ class Work:
         with sole(root, control.at):
             holding = Holding.open(root / "state", self.stage.tables, control.bins)
             location = Location.of(control.checkpoint, fsync=control.fsync)
-            bring_forward(holding, owned, control, location)
+            todo = bring_forward(holding, control, location)
             watch.lap("bring")
             keys = self.stage.key.encode(incoming.key_columns)
             bins = keys.bins(control.bins)
@@ -128,6 +131,8 @@ class Work:
             watch.lap("write")
             outgoing.add(answer.rows, root)
             watch.lap("output")
+            copied, trouble = _copied(holding, todo.copy, control, location)
+            watch.lap("copy")
             return Report(
                 control.token, control.stage, control.worker, here.here(),
                 rows=incoming.rows.num_rows, bytes=incoming.rows.nbytes,
@@ -137,9 +142,9 @@ class Work:
                 dead=0 if incoming.dead is None else incoming.dead.num_rows,
                 newest=answer.newest,
                 delta=delta, snapshot=snapshot, side=side, output=outgoing.path,
-                held=packed(holding.held),
+                held=packed(holding.held), copied=copied, trouble=trouble,
                 loads=numbers(np.bincount(bins, minlength=control.bins)),
-                state_rows=numbers(holding.rows()), state_bytes=numbers(holding.bytes()),
+                state_rows=numbers(holding.rows() * owned), state_bytes=numbers(holding.bytes() * owned),
                 spent_ms=watch.done(),
             )  # fmt: skip
 
@@ -196,6 +201,14 @@ class Writing:
                 path = self.attempt.path(kind)
                 refs.append(files.store_side(self.location, path, found, self.worker, kind).to_json())
         return tuple(refs)
+
+
+def _copied(holding: Holding, bins: NDArray[np.int64], control: Control, location: Location) -> tuple[int, str | None]:
+    """How many bins were copied ahead, and why not more; what goes wrong with it hurts the migration, not the batch."""
+    try:
+        return copy_ahead(holding, bins, control, location), None
+    except (MeanderError, OSError) as problem:
+        return 0, f"worker {control.worker} could not copy: {problem}"
 
 
 def _refuse_strangers(stage: Stage, deltas: Mapping[str, pa.Table], owned: NDArray[np.bool_]) -> None:

@@ -125,12 +125,18 @@ class Holding:
                 f"{self.directory} holds version {self.version}; bins of version {version} cannot stand beside it"
             )
         with self._change():
-            for base in self.bases.values():
-                base.install(wanted)
-            for part in parts:
-                self._check_names(part)
-                for name, table in part.items():
-                    self.bases[name].apply(_only(table, wanted, self.bins))
+            try:
+                for base in self.bases.values():
+                    base.install(wanted)
+                for part in parts:
+                    self._check_names(part)
+                    for name, table in part.items():
+                        self.bases[name].apply(_only(table, wanted, self.bins))
+            except Exception:
+                # Only these bins have been touched: the others stay as they are.
+                self._drop(wanted)
+                self._header[TORN] = 0
+                raise
             self._held[wanted] = 1
             self._header[VERSION] = version
 
@@ -138,9 +144,12 @@ class Holding:
         """Hold these bins no longer, and give their space back."""
         gone = np.unique(np.asarray(bin_ids, dtype=np.int64))
         with self._change():
-            for base in self.bases.values():
-                base.release(gone)
-            self._held[gone] = 0
+            self._drop(gone)
+
+    def _drop(self, bin_ids: Words) -> None:
+        self._held[bin_ids] = 0
+        for base in self.bases.values():
+            base.release(bin_ids)
 
     def reset(self) -> None:
         """Hold nothing, at version -1, and give all space back."""
@@ -183,8 +192,8 @@ class Holding:
         try:
             yield
         except BaseException:
-            # Some tables may have changed and others not.
-            self.reset()
+            # Some tables may have changed and others not, unless whoever failed has cleaned up.
+            self._settle()
             raise
         self._header[TORN] = 0
 

@@ -1,0 +1,114 @@
+"""Memory of every process of a Spark application over time, by role, from /proc. For `./dev bench migrate`.
+
+    driver jvm, driver python, executor N jvm, executor N python
+
+An executor's Python is its daemon and the workers the daemon has forked. Meander keeps state in memory-mapped files, so
+resident pages of files count: RSS is anonymous, file and shared pages together. It counts pages that processes share
+once for each; the proportional size (PSS) counts them once, and is taken less often because the kernel walks all
+pages for it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from migrate_measure import Sample
+
+EVERY_S = 0.5
+PSS_EVERY = 10
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """Every process that runs: its parent and its command line."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                stat = (entry / "stat").read_text()
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                state, parent = stat[stat.rindex(")") + 2 :].split()[:2]
+                if state != "Z":
+                    found[int(entry.name)] = (int(parent), command)
+    return found
+
+
+def below(pid: int, every: dict[int, tuple[int, str]]) -> dict[int, tuple[int, str]]:
+    """The processes that a process has started, and those that they have."""
+    found: dict[int, tuple[int, str]] = {}
+    wanted = {pid}
+    while wanted:
+        wanted = {each for each, (parent, _) in every.items() if parent in wanted and each not in found}
+        found.update({each: every[each] for each in wanted})
+    return found
+
+
+def roles(driver: int, every: dict[int, tuple[int, str]]) -> dict[int, str]:
+    """The role of each process of the application whose driver this is; shells and launchers have none."""
+    mine = below(driver, every)
+    found = {driver: "driver python"} if driver in every else {}
+    for pid, (_, command) in mine.items():
+        executor = re.search(r"CoarseGrainedExecutorBackend.* --executor-id (\S+)", command)
+        if executor:
+            found[pid] = f"executor {executor[1]} jvm"
+        elif "org.apache.spark.deploy.SparkSubmit" in command and Path(command.split(" ", 1)[0]).name == "java":
+            found[pid] = "driver jvm"
+    for pid, (parent, command) in mine.items():
+        if pid in found or "python" not in command:
+            continue
+        while parent in mine and parent not in found:
+            parent = mine[parent][0]
+        if found.get(parent, "").endswith("jvm"):
+            found[pid] = found[parent].replace("jvm", "python")
+    return found
+
+
+def rss_bytes(pid: int) -> int:
+    """The resident pages of a process: its own, of files, and shared ones."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("RssAnon", "RssFile", "RssShmem")))
+
+
+def pss_bytes(pid: int) -> int:
+    """The same with every page shared out over those who share it."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+
+
+def sample(driver: int, proportional: bool = False) -> list[Sample]:
+    """The memory of every role now."""
+    now = time.time()
+    sums: dict[str, list[int]] = {}
+    for pid, role in roles(driver, processes()).items():
+        with suppress(OSError):
+            sizes = rss_bytes(pid), pss_bytes(pid) if proportional else 0
+            before = sums.get(role, [0, 0])
+            sums[role] = [before[0] + sizes[0], before[1] + sizes[1]]
+    return [Sample(now, role, rss, pss) for role, (rss, pss) in sorted(sums.items())]
+
+
+class Watch:
+    """Samples the processes of an application, from a process that is none of them, until it is left."""
+
+    def __init__(self, driver: int) -> None:
+        self.samples: list[Sample] = []
+        self._driver = driver
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        turn = 0
+        while not self._ended.wait(EVERY_S):
+            self.samples += sample(self._driver, turn % PSS_EVERY == 0)
+            turn += 1

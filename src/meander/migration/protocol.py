@@ -1,0 +1,494 @@
+"""The protocol of a migration as a state machine: events in, instructions out, nothing else.
+
+    planned -> copying -> ready -> flipped -> released          each step of a migration, in their order
+       ^_________|_________|         a target that was lost has to be given its copies again: the step is returned
+
+A version is the clock. When one opens, the machine says who owns what in it (`Flip`), who holds more than it owns
+(`Hold`), what is to be copied (`Copy`) or written so that it can be copied soon (`Snapshot`), and what may go
+(`Release`). Only when that version is committed has any of it happened: a version that opens again, because its first
+attempt was lost, gets instructions anew. What a worker holds is what it has reported, never what it was told.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.migration.steps import Shift, Step
+from meander.types import BinId, Bytes, WorkerId
+
+Bins = NDArray[np.bool_]
+Held = Mapping[tuple[int, WorkerId], Bins]
+"""The bins that a worker has reported to hold of a stage."""
+
+Outcome = Literal["done", "cancelled", "replaced", "failed"]
+
+OPEN_STEPS = 4
+"""So many steps may be copied ahead of the one that flips next: else one step would wait for another's snapshot."""
+
+
+class Phase(StrEnum):
+    """How far a step is."""
+
+    PLANNED = "planned"
+    COPYING = "copying"
+    READY = "ready"
+    FLIPPED = "flipped"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How much at a time.
+
+    Args:
+        copy_bytes: what a worker may copy, and what it may write for others to copy, in one version. One bin is
+            always allowed, however large it is.
+        release_after: for how many versions after a flip the old owner keeps its copy.
+        keep_bytes: of all such copies at most so much is kept.
+        patience: a step that gains no bin in so many versions is forced: what is missing is read when it flips.
+    """
+
+    copy_bytes: int = 32 << 20
+    release_after: int = 2
+    keep_bytes: int = 256 << 20
+    patience: int = 50
+
+
+# --- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan is to be carried out; it starts from the committed assignment and replaces the one under way."""
+
+    migration: int
+    steps: tuple[Step, ...]
+    rules: Rules = field(default_factory=Rules)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A version is about to be made, for the first time or again. `stale` are bins with many deltas to be read."""
+
+    version: int
+    batch: int
+    stale: frozenset[tuple[int, BinId]] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Committed:
+    """A version is committed, and this is what its workers have reported to hold."""
+
+    version: int
+    held: Held
+    troubles: tuple[str, ...] = ()
+    """Why bins could not be copied."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Workers have lost what they held; they may hold bins again."""
+
+    workers: frozenset[WorkerId]
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Workers will not come back; others have taken over their bins."""
+
+    workers: frozenset[WorkerId]
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """Nothing more is to be flipped."""
+
+    reason: str = ""
+
+
+Event = Planned | Opened | Committed | Lost | Gone | Cancelled
+
+
+# --- instructions ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Flip:
+    """From this version on, the targets own these bins."""
+
+    version: int
+    shifts: tuple[Shift, ...]
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A worker holds these bins beside those it owns."""
+
+    stage: int
+    worker: WorkerId
+    bins: tuple[BinId, ...]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A worker reads these bins, in this order, as far as its time allows."""
+
+    stage: int
+    worker: WorkerId
+    bins: tuple[BinId, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An owner writes these bins whole, so that they can be copied without their long past."""
+
+    stage: int
+    worker: WorkerId
+    bins: tuple[BinId, ...]
+
+
+@dataclass(frozen=True)
+class Release:
+    """A worker drops these bins."""
+
+    stage: int
+    worker: WorkerId
+    bins: tuple[BinId, ...]
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A step is in another phase."""
+
+    migration: int
+    step: int
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The migration is over."""
+
+    migration: int
+    outcome: Outcome
+    reason: str = ""
+
+
+Instruction = Flip | Hold | Copy | Snapshot | Release | Entered | Finished
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A step that has flipped, of which migration, and since when."""
+
+    migration: int
+    step: Step
+    since: int
+
+
+class Protocol:
+    """The machine. It is deterministic: the same events give the same instructions."""
+
+    def __init__(self) -> None:
+        self.migration: int | None = None
+        """The number of the migration under way."""
+        self.rules = Rules()
+        self.steps: tuple[Step, ...] = ()
+        """Those that have not flipped, in their order."""
+        self.kept: tuple[Kept, ...] = ()
+        self.phases: dict[int, Phase] = {}
+        self.total = 0
+        """How many steps the migration has in all."""
+        self._ending: tuple[Outcome, str] = ("done", "")
+        self._held: dict[tuple[int, WorkerId], Bins] = {}
+        self._open: tuple[int, Kept | None, tuple[Kept, ...]] | None = None
+        self._committed: int | None = None
+        self._waited = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a migration is under way."""
+        return self.migration is not None
+
+    def wants(self, batch: int) -> bool:
+        """Whether there is something to do after this batch without waiting for another one."""
+        if not self.steps or self.kept:
+            return self.busy
+        first = self.steps[0]
+        is_copied = all(self._has(shift) for shift in self._ahead(None))
+        return first.at is None or first.at <= batch or not is_copied
+
+    @property
+    def flipping(self) -> Step | None:
+        """The step that flips in the version that is open."""
+        return self._open[1].step if self._open and self._open[1] else None
+
+    @property
+    def left(self) -> tuple[Step, ...]:
+        """The steps that have not flipped once the version that is open is committed."""
+        flip = self._open[1] if self._open else None
+        if flip is None or self._ending[0] != "done":
+            return self.steps
+        return self.steps[1:] if flip.migration == self.migration else _after_step(flip.step, self.steps, self.total)
+
+    @property
+    def workers(self) -> set[WorkerId]:
+        """Those who take part in the migration, whether or not they own bins."""
+        taking = {worker for step in self.steps for worker in step.workers}
+        return taking | {shift.source for each in self.kept for shift in each.step.shifts}
+
+    def on(self, event: Event) -> list[Instruction]:
+        """Take an event and return what is to be done."""
+        match event:
+            case Planned():
+                return self._plan(event)
+            case Opened():
+                return self._orders(event) if self.busy else []
+            case Committed():
+                return self._commit(event)
+            case Lost(workers):
+                return self._lose(workers)
+            case Gone(workers):
+                return self._give_up(workers)
+            case Cancelled(reason):
+                return self._end("cancelled", reason)
+
+    # --- plans -----------------------------------------------------------------------------
+
+    def _plan(self, event: Planned) -> list[Instruction]:
+        told: list[Instruction] = []
+        if self.migration is not None:
+            # All that one without steps still did was to wait for its last release.
+            if self.steps:
+                self._ending = ("replaced", f"by migration {event.migration}")
+            told.append(Finished(self.migration, *self._ending))
+        self.migration, self.rules, self.steps = event.migration, event.rules, event.steps
+        self.phases = {step.number: Phase.PLANNED for step in event.steps}
+        self.total = len(event.steps)
+        self._ending = ("done", "")
+        told += [Entered(event.migration, step.number, Phase.PLANNED) for step in event.steps]
+        told += self._after({})
+        self._waited = 0
+        return told
+
+    def _end(self, outcome: Outcome, reason: str) -> list[Instruction]:
+        if self.migration is None:
+            return []
+        self._ending, self.steps = (outcome, reason), ()
+        return self._finish()
+
+    def _finish(self) -> list[Instruction]:
+        """Be over once nothing is left to flip and nothing to release."""
+        # A flip that was ordered happens if its version is committed, whatever has come since.
+        if self.migration is None or self.steps or self.kept or self.flipping:
+            return []
+        number, self.migration, self._open = self.migration, None, None
+        return [Finished(number, *self._ending)]
+
+    # --- losses ----------------------------------------------------------------------------
+
+    def _lose(self, workers: Collection[WorkerId]) -> list[Instruction]:
+        for at in [at for at in self._held if at[1] in workers]:
+            del self._held[at]
+        told: list[Instruction] = []
+        for step in self.steps:
+            if any(shift.target in workers for shift in step.shifts):
+                some = any(self._has(shift) for shift in step.shifts)
+                told += self._enter(step, Phase.COPYING if some else Phase.PLANNED)
+        return told
+
+    def _give_up(self, workers: Collection[WorkerId]) -> list[Instruction]:
+        told = self._lose(workers)
+        hit = any(step.workers & set(workers) for step in self.steps)
+        theirs = [each for each in self.kept if each.step.workers & set(workers)]
+        # Who takes over a bin may be one that keeps a copy since an earlier flip: it is no longer a copy that may go.
+        bins = {(shift.stage, shift.bin) for each in theirs for shift in each.step.shifts}
+        told += self._let_go([each for each in self.kept if any(shift[:2] in bins for shift in each.step.shifts)])
+        if hit:
+            gone = ", ".join(str(worker) for worker in sorted(workers))
+            told += self._end("failed", f"worker {gone} is gone, and others have taken over its bins")
+        return told + self._finish()
+
+    # --- a version opens -------------------------------------------------------------------
+
+    def _orders(self, event: Opened) -> list[Instruction]:
+        flip = self._flipping(event)
+        assert self.migration is not None
+        flipped = Kept(self.migration, flip, event.version) if flip else None
+        kept, released = self._keeping(event.version, flipped)
+        self._open = (event.version, flipped, kept)
+        told: list[Instruction] = []
+        if flip is not None and flip.shifts:
+            told.append(Flip(event.version, flip.shifts))
+        # A copy whose bin has flipped back is its owner's again: it is not kept any more, and must not go.
+        owner = {shift[:2]: shift.target for each in (*released, *kept) for shift in each.step.shifts}
+        holding: dict[tuple[int, WorkerId], dict[BinId, None]] = defaultdict(dict)
+        for shift in (shift for each in kept for shift in each.step.shifts):
+            if owner[shift[:2]] != shift.source:
+                holding[shift.stage, shift.source][shift.bin] = None
+        copy: dict[tuple[int, WorkerId], list[BinId]] = defaultdict(list)
+        write: dict[tuple[int, WorkerId], list[BinId]] = defaultdict(list)
+        release: dict[tuple[int, WorkerId], dict[BinId, None]] = defaultdict(dict)
+        left: dict[tuple[str, WorkerId], float] = {}
+        for shift in self._ahead(flip):
+            at = (shift.stage, shift.target)
+            if self._has(shift):
+                holding[at][shift.bin] = None
+            elif (shift.stage, shift.bin) in event.stale:
+                if self._affords(left, ("write", shift.source), shift.bytes):
+                    write[shift.stage, shift.source].append(shift.bin)
+            elif self._affords(left, ("copy", shift.target), shift.bytes):
+                copy[at].append(shift.bin)
+        for shift in (shift for each in released for shift in each.step.shifts):
+            at = (shift.stage, shift.source)
+            if owner[shift[:2]] != shift.source and shift.bin not in (*holding.get(at, ()), *copy.get(at, ())):
+                release[at][shift.bin] = None
+        told += [Release(*at, tuple(bins)) for at, bins in sorted(release.items())]
+        begun = {shift for at, bins in [*copy.items(), *write.items()] for shift in ((at[0], each) for each in bins)}
+        told += self._begin(begun)
+        told += [Hold(*at, tuple(bins)) for at, bins in sorted(holding.items())]
+        told += [Copy(*at, tuple(bins)) for at, bins in sorted(copy.items())]
+        return told + [Snapshot(*at, tuple(bins)) for at, bins in sorted(write.items())]
+
+    def _begin(self, bins: Collection[tuple[int, BinId]]) -> list[Instruction]:
+        """Steps of which bins are being copied, or written to be copied, are no longer only planned."""
+        told: list[Instruction] = []
+        for step in self.steps[: OPEN_STEPS + 1]:
+            is_planned = self.phases[step.number] is Phase.PLANNED
+            if is_planned and any((shift.stage, shift.bin) in bins for shift in step.shifts):
+                told += self._enter(step, Phase.COPYING)
+        return told
+
+    def _enter(self, step: Step, phase: Phase) -> list[Instruction]:
+        assert self.migration is not None
+        if self.phases[step.number] is phase:
+            return []
+        self.phases[step.number] = phase
+        return [Entered(self.migration, step.number, phase)]
+
+    def _flipping(self, event: Opened) -> Step | None:
+        """The step that flips in this version: the next one, if it is ready, due, or has waited too long."""
+        if not self.steps:
+            return None
+        step = self.steps[0]
+        due = step.at is not None and event.batch >= step.at
+        if step.at is not None and not due:
+            return None
+        ready = all(self._has(shift) for shift in step.shifts)
+        return step if ready or due or step.forced or self._waited >= self.rules.patience else None
+
+    def _keeping(self, version: int, flip: Kept | None) -> tuple[tuple[Kept, ...], tuple[Kept, ...]]:
+        """The steps whose old copies stay in this version, and those whose copies go; the oldest first."""
+        everything = (*self.kept, *([flip] if flip else []))
+        young = [each for each in everything if version - each.since < self.rules.release_after]
+        while young and sum(each.step.bytes for each in young) > self.rules.keep_bytes:
+            young.pop(0)
+        return tuple(young), tuple(each for each in everything if each not in young)
+
+    def _ahead(self, flip: Step | None) -> Iterable[Shift]:
+        """What is to be copied, the next step first: as many steps as the budget of a few versions has room for."""
+        coming = [step for step in self.steps if step is not flip]
+        room = float(4 * self.rules.copy_bytes)
+        for at, step in enumerate(coming[:OPEN_STEPS]):
+            if step.forced or (at > 0 and room < step.bytes):
+                return
+            room -= step.bytes
+            yield from step.shifts
+
+    def _affords(self, left: dict[tuple[str, WorkerId], float], who: tuple[str, WorkerId], size: Bytes) -> bool:
+        """Whether there is room for so many bytes; the first bin always fits."""
+        if who in left and left[who] < size:
+            return False
+        left[who] = left.get(who, float(self.rules.copy_bytes)) - size
+        return True
+
+    def _has(self, shift: Shift) -> bool:
+        held = self._held.get((shift.stage, shift.target))
+        return held is not None and bool(held[shift.bin])
+
+    # --- a version is committed ------------------------------------------------------------
+
+    def _commit(self, event: Committed) -> list[Instruction]:
+        if self._committed is not None and event.version <= self._committed:
+            return []  # what it says about who holds what may be out of date
+        self._committed = event.version
+        before, self._held = self._held, dict(event.held)
+        if self._open is None or event.version != self._open[0] or self.migration is None:
+            return self._after(before) if self.busy else []
+        (_, flip, kept), left = self._open, self.left
+        self._open = None
+        told: list[Instruction] = []
+        gone = [each for each in self.kept if each not in kept]
+        if flip is not None:
+            self._waited = 0
+            if flip.migration == self.migration:
+                self.phases[flip.step.number] = Phase.FLIPPED
+            told.append(Entered(flip.migration, flip.step.number, Phase.FLIPPED))
+            for step in left:
+                if step.number not in self.phases:
+                    self.phases[step.number] = Phase.PLANNED
+                    told.append(Entered(self.migration, step.number, Phase.PLANNED))
+            self.steps, self.total = left, len(self.phases)
+            if flip not in kept:
+                gone.append(flip)
+        self.kept = tuple(each for each in kept if each in self.kept or each is flip)
+        told += self._let_go(gone)
+        if event.troubles:
+            return told + self._end("failed", event.troubles[0])
+        return told + self._after(before) + self._finish()
+
+    def _let_go(self, gone: Iterable[Kept]) -> list[Instruction]:
+        told: list[Instruction] = []
+        gone = list(gone)
+        self.kept = tuple(each for each in self.kept if each not in gone)
+        for each in gone:
+            if each.migration == self.migration:
+                self.phases[each.step.number] = Phase.RELEASED
+            told.append(Entered(each.migration, each.step.number, Phase.RELEASED))
+        return told
+
+    def _after(self, before: Held) -> list[Instruction]:
+        """Look how far the next steps are, now that it is known who holds what."""
+        if self.migration is None:
+            return []
+        told: list[Instruction] = []
+        gained = not self.steps
+        for step in self.steps[: OPEN_STEPS + 1]:
+            have = [self._has(shift) for shift in step.shifts]
+            if all(have):
+                told += self._enter(step, Phase.READY)
+            elif any(have) or self.phases[step.number] is Phase.READY:
+                told += self._enter(step, Phase.COPYING)
+            if step is self.steps[0]:
+                gained = all(have) or sum(have) > sum(_of(before, shift) for shift in step.shifts)
+        self._waited = 0 if gained else self._waited + 1
+        return told + self._finish()
+
+
+def _of(held: Held, shift: Shift) -> bool:
+    bins = held.get((shift.stage, shift.target))
+    return bins is not None and bool(bins[shift.bin])
+
+
+def _after_step(done: Step, steps: tuple[Step, ...], number: int) -> tuple[Step, ...]:
+    """The steps of a plan that was made before another one's step was done, made to start after it.
+
+    Bins that the plan would have left where they were go back in one step more, of this number.
+    """
+    moved = {shift[:2]: shift for shift in done.shifts}
+    found: list[Step] = []
+    for step in steps:
+        shifts = []
+        for shift in step.shifts:
+            before = moved.pop(shift[:2], None)
+            shifts.append(shift._replace(source=before.target) if before else shift)
+        found.append(replace(step, shifts=tuple(shift for shift in shifts if shift.source != shift.target)))
+    back = tuple(shift._replace(source=shift.target, target=shift.source) for shift in moved.values())
+    return (*found, Step(number, back)) if back else tuple(found)

@@ -1,0 +1,330 @@
+"""A migration from the driver's side: executors come, bins move, executors go; and the handle that shows it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meander.errors import MeanderError, MigrationFailed
+from meander.migration.progress import Latency, Progress, Report
+from meander.migration.protocol import Entered, Finished, Phase, Rules
+from meander.migration.steps import Step
+from meander.planning import Plan
+from meander.spark.engine import Engine
+from meander.spark.executors import Brought, bring
+from meander.spark.request import NO_LIMIT, Proposal, Request, proposed
+
+if TYPE_CHECKING:
+    from meander.spark.running import Query
+
+logger = logging.getLogger("meander")
+
+AHEAD_S = 60.0
+"""So long before the time it is meant for, a migration asks for executors and plans."""
+
+LOOK_EVERY_S = 0.05
+
+
+class Migration:
+    """A migration under way or ended: how far it is, how to wait for it or cancel it, and what it did."""
+
+    def __init__(self, query: Query, request: Request, proposal: Proposal) -> None:
+        self._query, self._request, self._proposal = query, request, proposal
+        self.number: int | None = None
+        """Its number once it is under way; events carry it."""
+        self._status = "waiting"
+        self._reason = ""
+        self._ended = threading.Event()
+        self._cancelled = threading.Event()
+        self._phases: dict[int, Phase] = {}
+        self._first_flip_s: float | None = None
+        self._began_s = time.monotonic()
+        self._ended_s: float | None = None
+        self._first_version = query.version + 1
+        self._last_version: int | None = None
+        self._before = _taken_ms(query.recent_progress)
+        self._misrouted = query.misrouted
+        self._processes = query._engine.processes
+        self._processes_after: tuple[str, ...] = ()
+        self._workers_before = tuple(query.workers)
+        self._brought = Brought(0, 0, ())
+        self._let_go = 0
+        self.rows_held, self.longest_hold_ms = 0, 0.0
+        self._thread = threading.Thread(target=self._run, name="meander-migration", daemon=True)
+
+    # --- what one sees ---------------------------------------------------------------------
+
+    @property
+    def status(self) -> str:
+        """One word: waiting (for executors or for its time), running, done, cancelled, replaced or failed."""
+        return self._status
+
+    @property
+    def plans(self) -> Mapping[str, Plan]:
+        """The plan for each operator."""
+        return self._proposal.plans
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What flips together, in order."""
+        return self._proposal.steps
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is: bins, bytes and steps that have flipped, and how long the rest will take."""
+        flipped = [step for step in self.steps if self._phases.get(step.number) in (Phase.FLIPPED, Phase.RELEASED)]
+        done, size = sum(len(step.shifts) for step in flipped), sum(step.bytes for step in flipped)
+        left = self._proposal.bins - done
+        eta_s = None
+        if not left:
+            eta_s = 0.0
+        elif done and self._first_flip_s is not None:
+            spent = time.monotonic() - self._began_s
+            eta_s = spent / done * left
+        return Progress(
+            self._phase(), done, self._proposal.bins, size, self._proposal.bytes, len(flipped), len(self.steps), eta_s
+        )
+
+    def _phase(self) -> str:
+        if self._status != "running":
+            return self._status
+        ahead = [self._phases.get(step.number, Phase.PLANNED) for step in self.steps]
+        return next((str(phase) for phase in ahead if phase not in (Phase.FLIPPED, Phase.RELEASED)), "releasing")
+
+    @property
+    def report(self) -> Report:
+        """What it was and did to the stream, so far or in all."""
+        query, progress = self._query, self.progress
+        history = query.recent_progress
+        first, last = self._first_version, self._last_version
+        during = [each for each in history if each["version"] >= first and (last is None or each["version"] <= last)]
+        after = [each for each in history if last is not None and each["version"] > last]
+        ended = time.monotonic() if self._ended_s is None else self._ended_s
+        restarts = self._request.mode in ("pause", "restart", "restart_workers")
+        return Report(
+            mode=self._request.mode, outcome=self._status, reason=self._reason,
+            planner=next(iter(self.plans.values())).planner if self.plans else "resumed",
+            planner_ms=self._proposal.planner_ms,
+            schedule="all_at_once" if restarts else self._request.schedule,
+            workers_before=self._workers_before, workers_after=tuple(query.workers),
+            bins=progress.bins, bytes=progress.bytes, steps=progress.steps,
+            versions=len(during), duration_s=ended - self._began_s,
+            before=Latency.of(self._before), during=Latency.of(_taken_ms(during)), after=Latency.of(_taken_ms(after)),
+            rows_held=self.rows_held, longest_hold_ms=round(self.longest_hold_ms, 1),
+            rows_misrouted=query.misrouted - self._misrouted,
+            processes_before=self._processes, processes_after=self._processes_after or query._engine.processes,
+            executors={"asked": self._brought.asked, "came": len(self._brought.came), "let_go": self._let_go},
+        )  # fmt: skip
+
+    def wait(self, timeout_s: float | None = None, show: bool | None = None) -> bool:
+        """Wait until it is over and return whether it is; raises `MigrationFailed` where it has failed.
+
+        `show` draws a progress bar, by default where there is a terminal.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with _Bar(self, sys.stderr.isatty() if show is None else show) as bar:
+            while not self._ended.wait(LOOK_EVERY_S):
+                bar.draw()
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+                if not self._query.is_active and self._status == "running" and self._request.mode != "restart":
+                    raise MigrationFailed(
+                        f"the query has ended with {self.progress.bins} of {self._proposal.bins} bins moved; started "
+                        "again, it goes on with the rest"
+                    )
+            bar.draw()
+        if self._status == "failed":
+            raise MigrationFailed(self._reason)
+        return True
+
+    def cancel(self) -> None:
+        """Move nothing more: bins that have flipped stay where they are, copies of the others are dropped."""
+        self._cancelled.set()
+        engine = self._query._engine
+        with engine.lock:
+            if self.number is not None:
+                engine.cancel_migration(self.number, "cancelled by the user")
+
+    # --- what it does ----------------------------------------------------------------------
+
+    def start(self) -> Migration:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        try:
+            self._wait_for_its_time()
+            if self._cancelled.is_set():
+                return self._end("cancelled", "cancelled by the user")
+            self._bring_executors()
+            if self._cancelled.is_set():
+                self._let_executors_go([])
+                return self._end("cancelled", "cancelled by the user")
+            from meander.spark.modes import MODES
+
+            MODES[self._request.mode](self)
+        except MeanderError as problem:
+            self._end("failed", str(problem))
+        except Exception as problem:
+            logger.exception("a migration has failed")
+            self._end("failed", f"{type(problem).__name__}: {problem}")
+
+    def _wait_for_its_time(self) -> None:
+        at = self._request.at_time
+        if at is None:
+            return
+        while time.time() < at - AHEAD_S and not self._cancelled.wait(LOOK_EVERY_S):
+            if not self._query.is_active:
+                raise MigrationFailed("the query ended before the time of this migration")
+
+    def _bring_executors(self) -> None:
+        engine = self._query._engine
+        needed = {*self._proposal.workers, *engine.participants}
+        new = [worker for worker in sorted(needed) if worker not in engine.seats.now]
+        self._brought = bring(
+            engine.gateway, engine.seats.places, len(needed), self._request.executors_within_s,
+            lambda: self._cancelled.is_set() or not self._query.is_active,
+        )  # fmt: skip
+        if self._brought.asked:
+            engine.happenings.tell("executors", asked=self._brought.asked, came=list(self._brought.came))
+        if new and not engine.gateway.local:
+            engine.rehearse(new)
+        at = self._request.at_time
+        while at is not None and time.time() < at and not self._cancelled.wait(LOOK_EVERY_S):
+            pass
+
+    def submit(self, rules: Rules | None = None, copy_ms: float | None = None) -> None:
+        """Plan again if anything has changed, and give the steps to the engine."""
+        query = self._query
+        engine = query._engine
+        while True:
+            before = [owner.copy() for owner in engine.ledger.owners]
+            if self._is_outdated(before) or self._request.at_time is not None:
+                self._proposal = self._propose()
+            with engine.lock:
+                same = all((a == b).all() for a, b in zip(before, engine.ledger.owners, strict=True))
+                if same:
+                    self._begin(engine, rules or self._request.rules, copy_ms or self._request.copy_ms)
+                    return
+
+    def _begin(self, engine: Engine, rules: Rules, copy_ms: float) -> None:
+        self._status = "running"
+        self._first_version = engine.version + 1
+        self._before = _taken_ms(engine.progress)
+        self._phases = {}
+        engine.copy_ms = copy_ms
+        wanted = self._request.workers if len(self._request.stages) == len(engine.ledger.owners) else None
+        self.number = engine.migrate(self.steps, rules, self.follow, wanted)
+
+    def _propose(self) -> Proposal:
+        engine = self._query._engine
+        return proposed(self._request, engine.ledger, self._query.operators, engine.participants, engine.version)
+
+    def _is_outdated(self, owners: Sequence[Any]) -> bool:
+        shifts = [shift for step in self.steps for shift in step.shifts]
+        return any(owners[shift.stage][shift.bin] != shift.source for shift in shifts)
+
+    def follow(self, told: Entered | Finished) -> None:
+        """Note how it goes on; called by the engine, in the thread that makes versions."""
+        if isinstance(told, Entered):
+            self._phases[told.step] = told.phase
+            if told.phase is Phase.FLIPPED and self._first_flip_s is None:
+                self._first_flip_s = time.monotonic()
+            return
+        self._status, self._reason = told.outcome, told.reason
+        self._last_version = self._query._engine.version
+        self._ended_s = time.monotonic()
+        # Who had a part in it and owns nothing may go; not here, where a batch waits.
+        threading.Thread(target=self._clear_up, name="meander-clear-up", daemon=True).start()
+
+    def _clear_up(self) -> None:
+        try:
+            self._let_executors_go(self._query._engine.dismiss_idle())
+        except Exception:
+            logger.exception("workers that own nothing could not be cleared up")
+        finally:
+            self._processes_after = self._query._engine.processes
+            self._ended.set()
+
+    def _let_executors_go(self, executors: Sequence[str]) -> None:
+        engine = self._query._engine
+        if engine.gateway.local or self._request.keep_executors:
+            return
+        free = engine.seats.unused([*executors, *(self._brought.came if self._status != "done" else ())])
+        if free and not self._query.is_shared:
+            engine.gateway.release_executors(free)
+            for executor in free:
+                engine.seats.places.known.pop(executor, None)
+            self._let_go = len(free)
+            engine.happenings.tell("executors", let_go=free)
+
+    def _end(self, status: str, reason: str = "") -> None:
+        self._status, self._reason = status, reason
+        self._ended_s = time.monotonic()
+        self._last_version = self._query.version
+        self._processes_after = self._query._engine.processes
+        self._ended.set()
+
+    @classmethod
+    def resumed(cls, query: Query) -> Migration:
+        """The handle of a migration that a driver before this one has begun."""
+        engine = query._engine
+        protocol = engine.protocol
+        number = protocol.migration
+        assert number is not None
+        bins = sum(len(step.shifts) for step in protocol.steps)
+        size = sum(step.bytes for step in protocol.steps)
+        stages = tuple(engine.ledger.stages)
+        request = Request("resume", stages, protocol.rules, engine.settings.copy_ms, engine.settings.executors_within_s)
+        workers = tuple(sorted({*engine.workers, *protocol.workers}))
+        made = cls(query, request, Proposal({}, protocol.steps, bins, size, 0, workers))
+        made.number, made._status = number, "running"
+        engine.follow(number, made.follow)
+        return made
+
+
+def unlimited(rules: Rules) -> Rules:
+    """The same rules without a budget: everything is copied at once, and nothing is kept."""
+    return replace(rules, copy_bytes=NO_LIMIT, release_after=0)
+
+
+def _taken_ms(progress: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [float(np.sum(list(each["spent_ms"].values()))) for each in progress]
+
+
+class _Bar:
+    """A progress bar in a terminal; nothing elsewhere."""
+
+    def __init__(self, migration: Migration, show: bool) -> None:
+        self._migration, self._show = migration, show
+
+    def __enter__(self) -> _Bar:
+        if self._show:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn
+            from rich.progress import Progress as Bars
+
+            console = Console(stderr=True)
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
+            self._bars = Bars(*columns, console=console, transient=False)
+            self._bars.start()
+            self._task = self._bars.add_task("moving bins", total=1, told="")
+        return self
+
+    def draw(self) -> None:
+        """Show how far it is now."""
+        if self._show:
+            found = self._migration.progress
+            self._bars.update(self._task, total=max(1, found.of_bins), completed=found.bins, told=str(found))
+
+    def __exit__(self, *_: object) -> None:
+        if self._show:
+            self._bars.stop()
