@@ -51,7 +51,6 @@ class Stage:
     system: Ours | Native
     load: Load
     commits: Commits
-    until_s: float = 0.0
 
     def sleep(self, seconds: float) -> None:
         """Wait while the query runs; raises what it failed of."""
@@ -145,6 +144,8 @@ class Failed(Exception):
 def run(script: Path, option: str, log: Path, within_s: float) -> Record:
     """Run a case in a process of its own, and return what it told and what memory it took."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    # Whoever ends this process means those it has started as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     record = Record(Case(NONE, 0, 1))
     with log.open("wb") as errors:
         process = subprocess.Popen(

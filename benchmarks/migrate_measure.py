@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Memory of one role at one time; the proportional size is asked for less often, and is 0 in between."""
+    """Memory of one role's processes at one time: resident, and with pages they share shared out."""
 
     at_s: float
     role: str
@@ -179,11 +179,11 @@ def of_moving(batches: Sequence[Batch], marks: Mapping[str, float], rate: int) -
 
 
 def totals(memory: Sequence[Sample], start: str = "executor") -> list[tuple[float, float]]:
-    """Time and resident bytes, summed over the roles whose name begins so."""
+    """Time and bytes (PSS), summed over the roles whose name begins so."""
     sums: dict[float, float] = {}
     for each in memory:
         if each.role.startswith(start):
-            sums[each.at_s] = sums.get(each.at_s, 0.0) + each.rss_bytes
+            sums[each.at_s] = sums.get(each.at_s, 0.0) + each.pss_bytes
     return sorted(sums.items())
 
 
@@ -198,7 +198,7 @@ def peak_of_steady(series: Sequence[tuple[float, float]], marks: Mapping[str, fl
 
 
 def peaks(memory: Sequence[Sample], marks: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """For every role: the median of its resident bytes before the move, and their peak during it."""
+    """For every role: the median of its bytes before the move, and their peak during it."""
     roles = sorted({each.role for each in memory})
     return {role: peak_of_steady(totals(memory, role), marks) for role in roles}
 

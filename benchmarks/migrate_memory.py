@@ -3,9 +3,10 @@
     driver jvm, driver python, executor N jvm, executor N python
 
 An executor's Python is its daemon and the workers the daemon has forked. Meander keeps state in memory-mapped files, so
-resident pages of files count: RSS is anonymous, file and shared pages together. It counts pages that processes share
-once for each; the proportional size (PSS) counts them once, and is taken less often because the kernel walks all
-pages for it.
+resident pages of files count: RSS is anonymous, file and shared pages together. Forked processes share pages, and the
+sum of their RSS counts those once for each, so beside it stands the proportional size (PSS), which counts them once.
+To find it the kernel walks all pages, so it is asked for Python's processes only; a JVM shares next to nothing, and its
+RSS stands for it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from pathlib import Path
 from migrate_measure import Sample
 
 EVERY_S = 0.5
-PSS_EVERY = 10
 
 
 def processes() -> dict[int, tuple[int, str]]:
@@ -78,15 +78,16 @@ def pss_bytes(pid: int) -> int:
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
 
 
-def sample(driver: int, proportional: bool = False) -> list[Sample]:
+def sample(driver: int) -> list[Sample]:
     """The memory of every role now."""
     now = time.time()
-    sums: dict[str, list[int]] = {}
+    sums: dict[str, tuple[int, int]] = {}
     for pid, role in roles(driver, processes()).items():
         with suppress(OSError):
-            sizes = rss_bytes(pid), pss_bytes(pid) if proportional else 0
-            before = sums.get(role, [0, 0])
-            sums[role] = [before[0] + sizes[0], before[1] + sizes[1]]
+            rss = rss_bytes(pid)
+            pss = pss_bytes(pid) if role.endswith("python") else rss
+            before = sums.get(role, (0, 0))
+            sums[role] = (before[0] + rss, before[1] + pss)
     return [Sample(now, role, rss, pss) for role, (rss, pss) in sorted(sums.items())]
 
 
@@ -108,7 +109,5 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        turn = 0
         while not self._ended.wait(EVERY_S):
-            self.samples += sample(self._driver, turn % PSS_EVERY == 0)
-            turn += 1
+            self.samples += sample(self._driver)

@@ -6,7 +6,7 @@ LAST_BATCH_FAILED, and a run with `availableNow` has to end first. It rewrites t
 it: where Meander moves a quarter of the bins to two more workers, this goes from two partitions to four.
 
     native          stopped under load
-    native_quiet    rows are held back before the stop until the query has nothing to do, so that no batch is interrupted
+    native_quiet    rows are held back before the stop until the query has nothing to do: no batch is interrupted
 """
 
 from __future__ import annotations

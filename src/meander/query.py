@@ -78,6 +78,7 @@ class Stream:
         bins: int = 256,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        control: DataFrame | None = None,
         **settings: Any,
     ) -> Query:
         """Start the query; it runs until it is stopped, fails, or its trigger says it is done.
@@ -85,12 +86,15 @@ class Stream:
         Args:
             checkpoint: folder or URI for state and progress. Starting again with the same one goes on where it ended.
             sink: one of `me.sinks`, or a function of (df, batch_id).
-            workers: how many workers own the bins; by default one for each core of the executors.
+            workers: how many workers own the bins; by default one for each core of the executors. A query that was
+                rescaled while it ran stays so when it is started again with the same number, or with none.
             bins: into how many slices the keys are cut, for good; a power of two.
             trigger: as in Spark: `{"processingTime": "1 second"}`, `{"availableNow": True}`.
             name: the query's name, a-z, 0-9, _ and -.
-            settings: snapshot_every, retain, fsync, idle_after_s, idle_time, attempts, hand_over_bytes;
-                see `meander.spark.settings.Settings`.
+            control: a stream of moves: a streaming DataFrame of (batch, bin, worker), and operator if there are
+                several. As of that batch the worker owns the bin; it is copied before, if there is time.
+            settings: snapshot_every, retain, fsync, idle_after_s, idle_time, attempts, hand_over_bytes, copy_bytes,
+                copy_ms, release_after; see `meander.spark.settings.Settings`.
         """
         if not self.steps:
             raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")
@@ -104,7 +108,7 @@ class Stream:
             unknown = str(error).rpartition(" ")[2]
             known = ", ".join(each for each in Settings.__dataclass_fields__)
             raise InvalidOption(f"start has no option {unknown}; there are: sink, trigger, {known}") from None
-        return start(self.source, self.steps, chosen, sink, dict(trigger or {}), asked)
+        return start(self.source, self.steps, chosen, sink, dict(trigger or {}), asked, control)
 
     def _with(self, step: Step) -> Stream:
         return replace(self, schema=shown(step.stage.output), steps=(*self.steps, step))

@@ -346,9 +346,10 @@ class Protocol:
                     write[shift.stage, shift.source].append(shift.bin)
             elif self._affords(left, ("copy", shift.target), shift.bytes):
                 copy[at].append(shift.bin)
+        staying = {(at, bin_) for each in (holding, copy) for at, bins in each.items() for bin_ in bins}
         for shift in (shift for each in released for shift in each.step.shifts):
             at = (shift.stage, shift.source)
-            if owner[shift[:2]] != shift.source and shift.bin not in (*holding.get(at, ()), *copy.get(at, ())):
+            if owner[shift[:2]] != shift.source and (at, shift.bin) not in staying:
                 release[at][shift.bin] = None
         told += [Release(*at, tuple(bins)) for at, bins in sorted(release.items())]
         begun = {shift for at, bins in [*copy.items(), *write.items()] for shift in ((at[0], each) for each in bins)}

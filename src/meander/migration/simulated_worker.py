@@ -215,24 +215,23 @@ class Worker:
 
     def _operate(self, control: Control) -> tuple[dict[BinId, Contents], tuple[Told, ...]]:
         """The delta and the output of this version; the store stays as it is."""
-        version = control.token.version
-        values: defaultdict[int, list[int]] = defaultdict(list)
+        version, owned = control.token.version, control.wanted.owned
+        values: defaultdict[BinId, dict[int, list[int]]] = defaultdict(dict)
         for row in control.rows:
-            if not control.wanted.owned[bin_of(self.stage, row.key, self.size)]:
+            bin_ = bin_of(self.stage, row.key, self.size)
+            if not owned[bin_]:
                 raise Misled(f"a row of key {row.key} came to worker {self.worker}, which does not own its bin")
-            values[row.key].append(row.value)
+            values[bin_].setdefault(row.key, []).append(row.value)
         output: list[Told] = []
         delta: dict[BinId, Contents] = {}
-        for bin_ in map(BinId, np.flatnonzero(control.wanted.owned).tolist()):
-            contents = self.bins.get(bin_)
+        for bin_ in map(BinId, np.flatnonzero(owned).tolist()):
+            contents, new = self.bins.get(bin_), values.get(bin_, {})
             if contents is None or self.version != version - 1:
-                raise Misled(
-                    f"worker {self.worker} owns bin {bin_} in version {version} and does not hold it as of then"
-                )
+                raise Misled(f"worker {self.worker} owns bin {bin_} in version {version} and lacks its state")
             due = {key for key, known in contents.items() if any(when <= version for when, _ in known.coming)}
             changed: dict[int, Known] = {}
-            for key in sorted(due | {key for key in values if bin_of(self.stage, key, self.size) == bin_}):
-                changed[key], told = operate(contents.get(key, Known()), values.get(key, ()), key, version)
+            for key in sorted(due | new.keys()):
+                changed[key], told = operate(contents.get(key, Known()), new.get(key, ()), key, version)
                 output += told
             if changed:
                 delta[bin_] = changed

@@ -16,7 +16,7 @@ from meander.checkpoint.manifest import Log
 from meander.checkpoint.reader import Reader
 from meander.errors import InvalidOption, QueryFailed
 from meander.migration.steps import Step as MigrationStep
-from meander.spark import provenance
+from meander.spark import provenance, steering
 from meander.spark.engine import Engine
 from meander.spark.gateway import Gateway
 from meander.spark.happenings import Listener
@@ -26,6 +26,7 @@ from meander.spark.request import Proposal, made, proposed
 from meander.spark.runner import Runner
 from meander.spark.settings import Settings
 from meander.spark.sinks import Sink, sink_of
+from meander.spark.steering import Steering
 from meander.values import whole
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class Query:
         self._going = True
         if self._engine.protocol.busy:
             self._migration = Migration.resumed(self)
+        self._steering: Steering | None = None
+
+    def _steer(self, control: DataFrame) -> None:
+        """Take moves from a stream from here on."""
+        self._steering = Steering(self, control).start()
 
     @property
     def name(self) -> str | None:
@@ -123,8 +129,9 @@ class Query:
     @property
     def is_shared(self) -> bool:
         """Whether other streams run on the same executors, so that none is let go."""
-        others = [each for each in self._launch.source.sparkSession.streams.active if each.id != self._inner.id]
-        return bool(others)
+        mine = {self._inner.id}
+        active = self._launch.source.sparkSession.streams.active
+        return any(each.id not in mine and not (self._steering and self._steering.is_mine(each.id)) for each in active)
 
     def rescale(self, workers: int, *, operator: str | int | None = None, **options: Any) -> Any:
         """Go to so many workers while the query runs; returns the `Migration`, which can be waited for.
@@ -237,6 +244,9 @@ class Query:
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop; starting again goes on from there."""
+        self._engine.stopping = True
+        if self._steering is not None:
+            self._steering.stop()
         self._halt()
         self._going = False
 
@@ -312,9 +322,15 @@ def start(
     sink: object,
     trigger: Mapping[str, Any],
     asked: int | None = None,
+    control: DataFrame | None = None,
 ) -> Query:
-    """Start a query; `asked` is the number of workers its user has named, if any."""
+    """Start a query; `asked` is the number of workers its user has named, if any, `control` a stream of moves."""
     unknown = set(trigger) - set(TRIGGERS)
     if unknown or len(trigger) > 1:
         raise InvalidOption(f"the trigger {trigger} is none of Spark's that fit: one of {', '.join(TRIGGERS)}")
-    return Query(Launch(source, steps, settings, sink_of(sink), trigger), asked)
+    if control is not None:
+        steering.check(control)
+    query = Query(Launch(source, steps, settings, sink_of(sink), trigger), asked)
+    if control is not None:
+        query._steer(control)
+    return query
