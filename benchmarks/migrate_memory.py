@@ -61,8 +61,8 @@ def roles(driver: int, every: dict[int, tuple[int, str]]) -> dict[int, str]:
             continue
         while parent in mine and parent not in found:
             parent = mine[parent][0]
-        if found.get(parent, "").endswith("jvm"):
-            found[pid] = found[parent].replace("jvm", "python")
+        if parent in found and parent != driver:
+            found[pid] = f"{found[parent].rpartition(' ')[0]} python"
     return found
 
 

@@ -12,8 +12,8 @@ ROOT = Path(meander.__file__).parents[2]
 
 PUBLIC = {
     "Assignment", "BinId", "CheckpointError", "Infeasible", "InvalidOption", "InvalidPlan", "InvalidProblem",
-    "KeyedTable", "MeanderError", "Move", "Multimap", "Operator", "Plan", "Problem", "Query", "QueryFailed", "Timers",
-    "TooLarge", "WorkerId", "check", "plan", "planners", "schedule", "schedules", "session", "sinks", "stream",
+    "KeyedTable", "MeanderError", "MigrationFailed", "Move", "Multimap", "Operator", "Plan", "Problem", "Query",
+    "QueryFailed", "Timers", "TooLarge", "WorkerId", "check", "plan", "planners", "schedule", "schedules", "session", "sinks", "stream",
 }  # fmt: skip
 
 

@@ -7,7 +7,8 @@ Reading order:
     protocol     the state machine: events in, instructions out
     journal      the machine as JSON, so that another driver can go on with it
     progress     how far a migration is, and what it did to the stream
-    simulator    a whole stream in one process, with faults, that drives the machine in tests
+    simulator    a whole stream in one process, with faults, that drives the machine in tests; with
+                 simulated_controller and simulated_worker
 
 A bin is first copied to its new owner, version by version, while the old one goes on with it. Once the new owner lacks
 nothing but the last delta, the bin flips: from one version on the new owner gets its rows, and applies that delta

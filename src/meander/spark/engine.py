@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -24,26 +24,11 @@ from meander.checkpoint.entries import Commit, FileRef, Json, SnapshotRef, Stage
 from meander.checkpoint.manifest import Log
 from meander.checkpoint.retention import sweep
 from meander.errors import MeanderError, QueryFailed
-from meander.migration import journal
-from meander.migration.protocol import (
-    Cancelled,
-    Committed,
-    Entered,
-    Event,
-    Finished,
-    Gone,
-    Instruction,
-    Lost,
-    Opened,
-    Planned,
-    Rules,
-)
-from meander.migration.steps import Step
 from meander.spark.gateway import Gateway
-from meander.spark.happenings import Happenings
 from meander.spark.ledger import Ledger, Owners
 from meander.spark.messages import Control, Part, Token, packed, read_numbers, unpacked
-from meander.spark.orders import Orders, flags, stale
+from meander.spark.moves import Moves
+from meander.spark.orders import flags
 from meander.spark.output import OUTPUT_LOST
 from meander.spark.pipeline import Attempt, Pipeline, Told
 from meander.spark.seats import Seats
@@ -56,8 +41,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("meander")
 Bins = NDArray[np.bool_]
-Follower = Callable[[Entered | Finished], None]
-"""Who wants to know how a migration goes on."""
 RETRIED = ("place", "reload", "stale")
 SWEEP_EVERY = 16
 REMEMBERED = 1000
@@ -100,18 +83,9 @@ class Engine:
         self._used = [stage.frontier for stage in before.stages] if before else [None] * count
         self._worked = time.monotonic()
         noted = (last.journal if last else None) or {}
-        self.wanted: int = noted.get("wanted", settings.workers)
-        """How many workers there are to be: as started, or as rescaled since; a loss does not change it."""
-        self.asked: int | None = noted.get("asked")
         self.waiting: Bins | None = unpacked(noted["waiting"], settings.bins) if noted.get("waiting") else None
         """Bins of the first stage whose rows of the last batch are still to come."""
-        self.protocol = journal.from_json(noted.get("migration"))
-        self.migrations: int = noted.get("migrations", 0)
-        """How many migrations there have been."""
-        self.copy_ms = settings.copy_ms
-        self.happenings = Happenings()
-        self._followers: dict[int, Follower] = {}
-        self._orders = Orders()
+        self.moves = Moves(self.ledger, self.seats, log, settings, noted)
         self.empty_rows: Callable[[], DataFrame]
         """No rows, in the schema of the source."""
 
@@ -128,128 +102,6 @@ class Engine:
     def workers(self) -> list[WorkerId]:
         """The workers that own bins of some stage."""
         return self.ledger.workers
-
-    @property
-    def participants(self) -> list[WorkerId]:
-        """The workers that have something to do in the next version: those that own, copy or still keep bins."""
-        moving = self.protocol.workers if self.protocol.busy else set()
-        return sorted({*self.ledger.workers, *moving})
-
-    def rescale_to(self, asked: int | None) -> None:
-        """Before the first version of this run: spread the bins over the workers wanted, moving as few as possible.
-
-        Someone who asks for as many as the last time, or for none in particular, gets what it was rescaled to since.
-        """
-        if self.log.last is None or (asked is not None and asked != self.asked):
-            self.wanted = self.settings.workers
-            self._carry(Cancelled("the query was started with another number of workers"))
-        self.asked = asked
-        if self.protocol.busy:
-            return
-        for stage, owner in enumerate(self.ledger.owners):
-            if len(np.unique(owner)) != self.wanted:
-                self.ledger.owners[stage] = np.array(self.ledger.plan(stage, self.wanted).owner, np.int64)
-
-    # --- migrations ------------------------------------------------------------------------
-
-    def migrate(self, steps: Sequence[Step], rules: Rules, follower: Follower, wanted: int | None = None) -> int:
-        """Begin a migration, in place of the one under way, and return its number; the caller holds the lock."""
-        self.migrations += 1
-        self._followers[self.migrations] = follower
-        if wanted is not None:
-            self.wanted = wanted
-        self._carry(Planned(self.migrations, tuple(steps), rules))
-        return self.migrations
-
-    def follow(self, migration: int, follower: Follower) -> None:
-        """Let someone know how a migration goes on that is under way since before a restart."""
-        self._followers[migration] = follower
-
-    def cancel_migration(self, migration: int, reason: str) -> None:
-        """Flip nothing more of this migration; the caller holds the lock."""
-        if self.protocol.migration == migration:
-            self.wanted = len(self.workers)
-            self._carry(Cancelled(reason))
-
-    def take_over(self, steps: Iterable[Step], wanted: int | None = None) -> None:
-        """From the next version on, the targets of these steps own their bins, and read them then; holds the lock."""
-        if wanted is not None:
-            self.wanted = wanted
-        self._carry(Cancelled("another migration takes effect at once"))
-        for step in steps:
-            for shift in step.shifts:
-                self.ledger.owners[shift.stage] = self.ledger.owners[shift.stage].copy()
-                self.ledger.owners[shift.stage][shift.bin] = shift.target
-
-    def dismiss_idle(self) -> list[str]:
-        """Remove workers that have nothing to do any more, with what they have left behind; returns their executors."""
-        with self.lock:
-            idle = set(self.seats.now) - set(self.participants)
-            left = self.seats.dismiss(idle)
-        if left:
-            self.happenings.tell("dismissed", version=self.version, workers=sorted(map(int, idle)))
-            self.seats.places.clear(left.keys())
-        return sorted(set(left.values()))
-
-    @property
-    def processes(self) -> tuple[str, ...]:
-        """The executors' processes that workers sit on: host and process id."""
-        return tuple(sorted({":".join(place.process.split(":")[:2]) for place in self.seats.now.values()}))
-
-    def rehearse(self, workers: Sequence[WorkerId], times: int = 2) -> None:
-        """Run the job of this query without rows where new workers will sit, so that their first batch is not slow."""
-        seated = self.seats.places.now()
-        taken = {place.executor for place in self.seats.now.values()}
-        fresh = [place for place in seated if place.executor not in taken][: len(workers)]
-        if not fresh:
-            return
-        places = {WorkerId(at): place for at, place in enumerate(fresh)}
-        bins = self.settings.bins
-        none = packed(np.zeros(bins, np.bool_))
-
-        def control(stage: int, wave: tuple[int, int]) -> list[Control]:
-            return [
-                Control(
-                    query=self.query_id,
-                    token=(0, 0, 0),
-                    stage=stage,
-                    worker=worker,
-                    slot=worker,
-                    place=place.process,
-                    directory="",
-                    checkpoint=self.log.location.uri,
-                    bins=bins,
-                    owned=none,
-                    rehearsal=True,
-                    wave=wave,
-                )
-                for worker, place in places.items()
-            ]
-
-        slots = [[0] * bins for _ in self.ledger.stages]
-        pipeline = Pipeline(self.gateway, self.pipeline.steps)
-        for _ in range(times):
-            attempt = Attempt(slots, len(places), control, places, False, None)
-            pipeline.run(self.empty_rows(), attempt)
-
-    def _carry(self, event: Event) -> list[Instruction]:
-        """Give an event to the protocol and tell everybody concerned what comes of it."""
-        told = self.protocol.on(event)
-        for each in told:
-            match each:
-                case Entered(migration, step, phase):
-                    self.happenings.tell(str(phase), version=self.version + 1, migration=migration, step=step)
-                case Finished(migration, outcome, reason):
-                    facts = {"migration": migration, "outcome": outcome, "reason": reason}
-                    self.happenings.tell("finished", version=self.version, **facts)
-                case _:
-                    continue
-            follower = self._followers.get(migration)
-            if follower is not None:
-                follower(each)
-            if isinstance(each, Finished):
-                self._followers.pop(migration, None)
-        return told
 
     def loads(self, stage: int) -> list[int]:
         """How many rows each bin of a stage had in the last version."""
@@ -277,7 +129,7 @@ class Engine:
     def wants_tick(self) -> bool:
         """Whether a version without rows has something to do: timers, or a migration that does not wait for a batch."""
         last = self.log.last
-        return self.needs_tick() or (last is not None and self.protocol.wants(last.batch))
+        return self.needs_tick() or (last is not None and self.moves.protocol.wants(last.batch))
 
     def advance_with_clock(self) -> None:
         """Let event time go on as the clock did since the last rows or tick."""
@@ -320,7 +172,7 @@ class Engine:
             break
         sunk = time.perf_counter()
         self.waiting = waiting
-        commit = replace(self._commit(told, version, batch, tick, offsets), journal=self._journal())
+        commit = replace(self._commit(told, version, batch, tick, offsets), journal=self._noted())
         self.log.append(commit)
         self._committed(told, commit)
         if commit.version % SWEEP_EVERY == SWEEP_EVERY - 1:
@@ -337,7 +189,7 @@ class Engine:
                 raise Stopped
             try:
                 self._seat()
-                self._open(version, batch)
+                self.moves.open(version, batch)
                 told = self._try(rows, version, only)
             except MeanderError:
                 raise
@@ -366,28 +218,11 @@ class Engine:
                 return told
         raise QueryFailed(f"version {version} was tried {self.settings.attempts} times; the last time {problem}")
 
-    def _open(self, version: int, batch: int) -> None:
-        """Ask the protocol what this version is to do; again for every attempt, for workers may have been lost."""
-        if not self.protocol.busy:
-            self._orders = Orders()
-        else:
-            unknown = [
-                worker
-                for worker in self.participants
-                if any(self.seats.held(stage, worker) is None for stage in self.ledger.stages)
-            ]
-            self._carry(Lost(frozenset(unknown)))
-            told = self._carry(Opened(version, batch, stale(self.protocol, self.log.index)))
-            self._orders = Orders.of(told)
-        self.ledger.flip(self._orders.flips)
-        if self._orders.flips:
-            self.happenings.tell("flipping", version=version, bins=[shift.bin for shift in self._orders.flips])
-
     def _try(self, rows: DataFrame, version: int, only: Bins | None) -> Told:
         self._attempt += 1
         epoch = self.log.epoch
         assert epoch is not None
-        workers = self.participants
+        workers = self.moves.participants
         slot_of = {worker: slot for slot, worker in enumerate(workers)}
         slots = [np.searchsorted(workers, owners).tolist() for owners in self.ledger.now]
 
@@ -423,8 +258,8 @@ class Engine:
         seat, bins = (stage, worker), self.settings.bins
         owned = self.ledger.now[stage] == worker
         believed = self.seats.held(stage, worker)
-        held = self._orders.held_by(seat, owned)
-        copied = self._orders.copied.get(seat, ()) if wave[0] == 0 else ()
+        held = self.moves.orders.held_by(seat, owned)
+        copied = self.moves.orders.copied.get(seat, ()) if wave[0] == 0 else ()
         wanted = owned | flags(copied, bins)
         missing = wanted if believed is None else wanted & ~believed
         load: tuple[Part, ...] = ()
@@ -437,7 +272,7 @@ class Engine:
             place=self.seats.now[worker].process, directory=self.seats.home(worker),
             checkpoint=self.log.location.uri, bins=bins, owned=packed(owned), held=packed(held),
             advance=self._last_deltas(stage, held), loadable=packed(missing), load=load,
-            copy=tuple(map(int, copied)), copy_ms=self.copy_ms,
+            copy=tuple(map(int, copied)), copy_ms=self.moves.copy_ms,
             snapshot=self._due_for_snapshot(stage, worker, owned, token.version) if wave[0] == 0 else None, wave=wave,
             frontier=self.frontiers[stage], previous=self._used[stage], fsync=self.settings.fsync,
         )  # fmt: skip
@@ -455,7 +290,7 @@ class Engine:
             return None
         cycle = self.settings.snapshot_every
         turn = np.arange(self.settings.bins) % cycle == version % cycle
-        turn |= flags(self._orders.written.get((stage, worker), ()), self.settings.bins)
+        turn |= flags(self.moves.orders.written.get((stage, worker), ()), self.settings.bins)
         due = owned & turn & (self.log.index.chains(stage) > 0)
         return packed(due) if due.any() else None
 
@@ -467,7 +302,7 @@ class Engine:
         """Whether every worker of every stage has reported exactly once, for this attempt and each of its waves."""
         seen = Counter((report.stage, report.token, report.worker) for report in told.reports)
         parts = {(report.stage, report.token) for report in told.reports}
-        wanted = {(stage, token, worker) for stage, token in parts for worker in self.participants}
+        wanted = {(stage, token, worker) for stage, token in parts for worker in self.moves.participants}
         versions = {token[1] for _, token in parts}
         stages = {stage for stage, _ in parts}
         once = all(times == 1 for times in seen.values())
@@ -486,35 +321,16 @@ class Engine:
 
     def _seat(self) -> None:
         """Give every worker a place; bins of workers for which none comes back go to the others."""
-        lost = set(self.seats.settle(self.participants, self.settings.executors_within_s))
+        lost = set(self.seats.settle(self.moves.participants, self.settings.executors_within_s))
         if not lost:
             return
-        stay = [worker for worker in self.workers if worker not in lost]
-        if (self.version < 0 and lost & set(self.workers)) or not stay:
+        if (self.version < 0 and lost & set(self.workers)) or lost >= set(self.workers):
             raise QueryFailed(
                 f"{len(self.workers)} workers need as many cores, and the executors had {self.seats.cores} within "
                 f"{self.settings.executors_within_s:g} s; start with fewer workers or give Spark more executors"
             )
         logger.warning("workers %s have no executor any more; the others take over their bins", sorted(lost))
-        self.happenings.tell("lost", version=self.version + 1, workers=sorted(map(int, lost)))
-        for stage, owner in enumerate(self.ledger.owners):
-            if lost & set(self.ledger.workers_of(stage)):
-                taken = self._fallen_back(stage, owner, lost)
-                there = [worker for worker in stay if worker in taken] or stay
-                plan = self.ledger.plan(stage, there, owner=taken, must_leave=lost)
-                self.ledger.owners[stage] = np.array(plan.owner, np.int64)
-        self._carry(Gone(frozenset(lost)))
-
-    def _fallen_back(self, stage: int, owner: Owners, lost: Iterable[WorkerId]) -> Owners:
-        """Who counts as owner where some are lost: an old owner that still has its copy need not read it again."""
-        found = owner.copy()
-        for kept in self.protocol.kept:
-            for shift in kept.step.shifts:
-                has = self.seats.held(stage, shift.source)
-                is_mine = shift.stage == stage and owner[shift.bin] == shift.target
-                if is_mine and shift.target in lost and shift.source not in lost and has is not None and has[shift.bin]:
-                    found[shift.bin] = shift.source
-        return found
+        self.moves.repair(lost)
 
     # --- sink and commit -------------------------------------------------------------------
 
@@ -559,22 +375,12 @@ class Engine:
         self._worked = time.monotonic()
         self.ledger.note(told.reports)
         self.ledger.keep()
-        held = {
-            (stage, worker): found
-            for worker in self.participants
-            for stage in self.ledger.stages
-            if (found := self.seats.held(stage, worker)) is not None
-        }
-        troubles = tuple(report.trouble for report in told.reports if report.trouble)
-        self._carry(Committed(commit.version, held, troubles))
+        self.moves.committed(commit.version, [report.trouble for report in told.reports if report.trouble])
 
-    def _journal(self) -> Json:
+    def _noted(self) -> Json:
         """What another driver has to know to go on after the version that is being committed."""
-        noted: Json = {"wanted": self.wanted, "asked": self.asked, "migrations": self.migrations}
-        if self.waiting is not None:
-            noted["waiting"] = packed(self.waiting)
-        under_way = journal.to_json(self.protocol)
-        return noted if under_way is None else {**noted, "migration": under_way}
+        noted = self.moves.noted()
+        return noted if self.waiting is None else {**noted, "waiting": packed(self.waiting)}
 
     def _tell(self, told: Told, commit: Commit, spent_s: Mapping[str, float]) -> None:
         whole_s = sum(spent_s.values())
@@ -588,7 +394,7 @@ class Engine:
                 "dead": commit.dead,
                 "ended_ms": commit.time_ms,
                 "emitted": sum(r.emitted for r in told.reports if r.stage == len(self.ledger.owners) - 1),
-                "flipped": len(self._orders.flips),
+                "flipped": len(self.moves.orders.flips),
                 "copied": sum(report.copied for report in told.reports),
                 "misrouted": sum(report.misrouted for report in told.reports),
                 "rows_per_s": commit.rows / whole_s,

@@ -5,6 +5,7 @@ Everything here was tried on PySpark 4.3. Another version may differ in any of i
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,8 +69,9 @@ class Gateway:
         gateway = self.context._gateway
         assert gateway is not None
         filled = gateway.new_array(gateway.jvm.int, len(values))
-        for at, value in enumerate(values):
-            filled[at] = value
+        # In one piece: a call into the JVM for each of thousands of bins would be felt at every flip.
+        data = struct.pack(f">{len(values)}i", *values)
+        self.jvm.java.nio.ByteBuffer.wrap(data).asIntBuffer().get(filled)
         return Column(self.jvm.org.apache.spark.sql.functions.lit(filled))
 
     def pinned(self, messages: Sequence[bytes], places: Sequence[str]) -> Any:

@@ -19,6 +19,7 @@ from meander.migration.steps import Step
 from meander.planning import Plan
 from meander.spark.engine import Engine
 from meander.spark.executors import Brought, bring
+from meander.spark.rehearsal import rehearse
 from meander.spark.request import NO_LIMIT, Proposal, Request, proposed
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Migration:
         self._last_version: int | None = None
         self._before = _taken_ms(query.recent_progress)
         self._misrouted = query.misrouted
-        self._processes = query._engine.processes
+        self._processes = query._engine.moves.processes
         self._processes_after: tuple[str, ...] = ()
         self._workers_before = tuple(query.workers)
         self._brought = Brought(0, 0, ())
@@ -119,7 +120,7 @@ class Migration:
             before=Latency.of(self._before), during=Latency.of(_taken_ms(during)), after=Latency.of(_taken_ms(after)),
             rows_held=self.rows_held, longest_hold_ms=round(self.longest_hold_ms, 1),
             rows_misrouted=query.misrouted - self._misrouted,
-            processes_before=self._processes, processes_after=self._processes_after or query._engine.processes,
+            processes_before=self._processes, processes_after=self._processes_after or query._engine.moves.processes,
             executors={"asked": self._brought.asked, "came": len(self._brought.came), "let_go": self._let_go},
         )  # fmt: skip
 
@@ -150,7 +151,7 @@ class Migration:
         engine = self._query._engine
         with engine.lock:
             if self.number is not None:
-                engine.cancel_migration(self.number, "cancelled by the user")
+                engine.moves.cancel(self.number, "cancelled by the user")
 
     # --- what it does ----------------------------------------------------------------------
 
@@ -187,16 +188,18 @@ class Migration:
 
     def _bring_executors(self) -> None:
         engine = self._query._engine
-        needed = {*self._proposal.workers, *engine.participants}
+        needed = {*self._proposal.workers, *engine.moves.participants}
         new = [worker for worker in sorted(needed) if worker not in engine.seats.now]
         self._brought = bring(
             engine.gateway, engine.seats.places, len(needed), self._request.executors_within_s,
             lambda: self._cancelled.is_set() or not self._query.is_active,
         )  # fmt: skip
         if self._brought.asked:
-            engine.happenings.tell("executors", asked=self._brought.asked, came=list(self._brought.came))
-        if new and not engine.gateway.local:
-            engine.rehearse(new)
+            engine.moves.happenings.tell("executors", asked=self._brought.asked, came=list(self._brought.came))
+        taken = {place.executor for place in engine.seats.now.values()}
+        fresh = [place for place in engine.seats.places.now() if place.executor not in taken][: len(new)]
+        if fresh and not engine.gateway.local:
+            rehearse(engine.pipeline, engine.empty_rows(), fresh, engine.settings.bins)
         at = self._request.at_time
         while at is not None and time.time() < at and not self._cancelled.wait(LOOK_EVERY_S):
             pass
@@ -220,13 +223,13 @@ class Migration:
         self._first_version = engine.version + 1
         self._before = _taken_ms(engine.progress)
         self._phases = {}
-        engine.copy_ms = copy_ms
+        engine.moves.copy_ms = copy_ms
         wanted = self._request.workers if len(self._request.stages) == len(engine.ledger.owners) else None
-        self.number = engine.migrate(self.steps, rules, self.follow, wanted)
+        self.number = engine.moves.begin(self.steps, rules, self.follow, wanted)
 
     def _propose(self) -> Proposal:
         engine = self._query._engine
-        return proposed(self._request, engine.ledger, self._query.operators, engine.participants, engine.version)
+        return proposed(self._request, engine.ledger, self._query.operators, engine.moves.participants, engine.version)
 
     def _is_outdated(self, owners: Sequence[Any]) -> bool:
         shifts = [shift for step in self.steps for shift in step.shifts]
@@ -247,12 +250,20 @@ class Migration:
 
     def _clear_up(self) -> None:
         try:
-            self._let_executors_go(self._query._engine.dismiss_idle())
+            self._let_executors_go(self.dismiss_idle())
         except Exception:
             logger.exception("workers that own nothing could not be cleared up")
         finally:
-            self._processes_after = self._query._engine.processes
+            self._processes_after = self._query._engine.moves.processes
             self._ended.set()
+
+    def dismiss_idle(self) -> list[str]:
+        """Remove workers that have nothing to do any more, with what they have left; returns their executors."""
+        engine = self._query._engine
+        with engine.lock:
+            left = engine.moves.dismissed()
+        engine.seats.places.clear(left.keys())
+        return sorted(set(left.values()))
 
     def _let_executors_go(self, executors: Sequence[str]) -> None:
         engine = self._query._engine
@@ -264,20 +275,20 @@ class Migration:
             for executor in free:
                 engine.seats.places.known.pop(executor, None)
             self._let_go = len(free)
-            engine.happenings.tell("executors", let_go=free)
+            engine.moves.happenings.tell("executors", let_go=free)
 
     def _end(self, status: str, reason: str = "") -> None:
         self._status, self._reason = status, reason
         self._ended_s = time.monotonic()
         self._last_version = self._query.version
-        self._processes_after = self._query._engine.processes
+        self._processes_after = self._query._engine.moves.processes
         self._ended.set()
 
     @classmethod
     def resumed(cls, query: Query) -> Migration:
         """The handle of a migration that a driver before this one has begun."""
         engine = query._engine
-        protocol = engine.protocol
+        protocol = engine.moves.protocol
         number = protocol.migration
         assert number is not None
         bins = sum(len(step.shifts) for step in protocol.steps)
@@ -287,7 +298,7 @@ class Migration:
         workers = tuple(sorted({*engine.workers, *protocol.workers}))
         made = cls(query, request, Proposal({}, protocol.steps, bins, size, 0, workers))
         made.number, made._status = number, "running"
-        engine.follow(number, made.follow)
+        engine.moves.follow(number, made.follow)
         return made
 
 

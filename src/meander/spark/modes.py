@@ -36,7 +36,7 @@ def pause(migration: Migration) -> None:
         migration._proposal = migration._propose()
         rules = replace(migration._request.rules, release_after=0)
         migration._begin(engine, rules, migration._request.copy_ms)
-        while engine.protocol.migration == migration.number and engine.log.last is not None:
+        while engine.moves.protocol.migration == migration.number and engine.log.last is not None:
             query._runner.tick()
         migration.longest_hold_ms = (time.perf_counter() - began) * 1000
         version = engine.version
@@ -82,7 +82,7 @@ def restart_workers(migration: Migration) -> None:
         changed = {worker for step in migration.steps for worker in step.workers}
         hit = {engine.seats.now[worker].executor for worker in changed if worker in engine.seats.now}
         total = len(engine.seats.places.now())
-        engine.take_over(migration.steps, migration._request.workers)
+        engine.moves.take_over(migration.steps, migration._request.workers)
         engine.gateway.release_executors(sorted(hit))
         engine.gateway.request_executors(total)
         deadline = time.monotonic() + engine.settings.executors_within_s
@@ -100,7 +100,7 @@ def _flipped(migration: Migration) -> None:
     from meander.migration.protocol import Phase
 
     migration._phases = dict.fromkeys((step.number for step in migration.steps), Phase.RELEASED)
-    migration._let_executors_go(migration._query._engine.dismiss_idle())
+    migration._let_executors_go(migration.dismiss_idle())
     migration._end("done")
 
 

@@ -81,7 +81,7 @@ class Runner:
 
     def _moving(self) -> NDArray[np.bool_] | None:
         """The bins of the first operator whose state moves in this batch; None where none does."""
-        steps = self.engine.protocol.steps
+        steps = self.engine.moves.protocol.steps
         if not steps:
             return None
         flags = np.zeros(self.engine.settings.bins, np.bool_)
@@ -125,7 +125,7 @@ class Runner:
                 continue
             # A migration goes on at the pace of ticks once nothing comes.
             last = engine.log.last
-            goes_on = engine.protocol.busy and last is not None and last.tick > 0
+            goes_on = engine.moves.protocol.busy and last is not None and last.tick > 0
             if (engine.is_idle() or goes_on) and engine.wants_tick():
                 try:
                     self._tick()

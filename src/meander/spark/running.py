@@ -49,7 +49,7 @@ class Query:
         self._engine, self._inner, self._runner = launch(asked, ())
         self._migration: Migration | None = None
         self._going = True
-        if self._engine.protocol.busy:
+        if self._engine.moves.protocol.busy:
             self._migration = Migration.resumed(self)
         self._steering: Steering | None = None
 
@@ -115,11 +115,11 @@ class Query:
     @property
     def events(self) -> list[dict[str, Any]]:
         """What happened, oldest first: phases of migrations, workers that were lost, executors that came and went."""
-        return list(self._engine.happenings.told)
+        return list(self._engine.moves.happenings.told)
 
     def on_event(self, listener: Listener) -> None:
         """Call this with every event from here on, where and when it happens: a batch may wait for it."""
-        self._engine.happenings.listeners.append(listener)
+        self._engine.moves.happenings.listeners.append(listener)
 
     @property
     def migration(self) -> Migration | None:
@@ -167,7 +167,7 @@ class Query:
         dry_run = options.pop("dry_run", False)
         request = made(kind, self._engine.settings, self._stages(operator), options)
         proposal = proposed(
-            request, self._engine.ledger, self.operators, self._engine.participants, self._engine.version
+            request, self._engine.ledger, self.operators, self._engine.moves.participants, self._engine.version
         )
         if dry_run:
             return proposal
@@ -192,7 +192,7 @@ class Query:
             before = self._engine
             self._halt()
             if wanted is not None:
-                before.wanted = wanted
+                before.moves.wanted = wanted
             self._engine, self._inner, self._runner = self._launch(self._asked, steps, before)
         finally:
             self._relaunching = False
@@ -283,10 +283,11 @@ class Launch:
         log.claim(socket.gethostname(), os.getpid())
         engine = Engine(gateway, Pipeline(gateway, self.steps), settings, log, self.sink.write)
         if before is not None:
-            engine.happenings, engine.progress, engine.misrouted = before.happenings, before.progress, before.misrouted
-            engine.wanted = before.wanted
-            engine.take_over(moved)
-        engine.rescale_to(asked)
+            engine.moves.happenings = before.moves.happenings
+            engine.progress, engine.misrouted = before.progress, before.misrouted
+            engine.moves.wanted = before.moves.wanted
+            engine.moves.take_over(moved)
+        engine.moves.rescale_to(asked)
         engine.warm_up()
         if not gateway.local:
             gateway.set_locality_wait("20s")  # shorter, and Spark would run a task elsewhere while its executor is busy

@@ -98,31 +98,31 @@ class Steering:
         elif not 0 <= update.worker < 1 << 31:
             reason = f"{update.worker} cannot be the number of a worker"
         elif not engine.gateway.local:
-            workers = {*engine.participants, update.worker}
+            workers = {*engine.moves.participants, update.worker}
             cores = sum(place.cores for place in engine.seats.places.now())
             if len(workers) > cores:
                 reason = f"worker {update.worker} needs a core, and all {cores} have a worker; rescale first"
         if reason is None:
             return update
-        engine.happenings.tell("refused", version=engine.version, row=row, reason=reason)
+        engine.moves.happenings.tell("refused", version=engine.version, row=row, reason=reason)
         return None
 
     def _submit(self, engine: Engine, updates: Sequence[Update]) -> None:
-        left = self.pending if engine.protocol.migration == self._number else []
+        left = self.pending if engine.moves.protocol.migration == self._number else []
         flipped = {update for update in left if update.batch <= self._done_upto(engine)}
         self.pending = sorted([*(each for each in left if each not in flipped), *updates], key=lambda each: each.batch)
         steps = self._steps(engine)
         rules = Rules(engine.settings.copy_bytes, engine.settings.release_after)
-        engine.copy_ms = engine.settings.copy_ms
+        engine.moves.copy_ms = engine.settings.copy_ms
         owning = {int(worker) for owners in engine.ledger.owners for worker in owners}
-        engine.wanted = len(owning | {int(update.worker) for update in self.pending})
-        self._number = engine.migrate(steps, rules, self._follow)
+        engine.moves.wanted = len(owning | {int(update.worker) for update in self.pending})
+        self._number = engine.moves.begin(steps, rules, self._follow)
 
     def _done_upto(self, engine: Engine) -> int:
         """The last batch whose updates have flipped: that before the first step that has not."""
-        if not engine.protocol.steps:
+        if not engine.moves.protocol.steps:
             return 1 << 62
-        first = engine.protocol.steps[0].at
+        first = engine.moves.protocol.steps[0].at
         assert first is not None
         return first - 1
 
@@ -147,4 +147,4 @@ class Steering:
         if isinstance(told, Finished) and told.migration == self._number:
             self.pending = []
             engine = self.query._engine
-            engine.wanted = len(engine.workers)
+            engine.moves.wanted = len(engine.workers)

@@ -1,0 +1,238 @@
+"""Every phase of a migration, and everything that can befall it there: nothing lost, nothing twice, and it goes on.
+
+The phases are entered by a hook: the query is held where a step enters one, the deed is done, the query goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from flow import Flow, wait_for_move
+from streams import below, kill, python_workers
+
+pytestmark = [pytest.mark.fault, pytest.mark.spark]
+
+PHASES = ("copying", "ready", "flipping", "flipped", "released")
+STOPPED_S = 20
+JVM = "org.apache.spark.deploy.SparkSubmit"
+
+
+@pytest.fixture
+def flow(tmp_path):
+    made: list[Flow] = []
+
+    def make(seed, **options) -> Flow:
+        made.append(Flow(tmp_path, seed, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+def moves(phases=PHASES, step=1, **options):
+    """One migration for each phase, up and down in turn, each of several steps."""
+    return [
+        {"workers": 3 - at % 2, "schedule": "batched", "max_bins": 3, "hold": [phase, step], **options}
+        for at, phase in enumerate(phases)
+    ]
+
+
+def victim(held, whose: str) -> int:
+    """The executor of the first worker that bins come from, or go to."""
+    return held["seats"][str(held[whose][0])]
+
+
+def tree(pid: int) -> list[int]:
+    return [pid, *below(pid)]
+
+
+def each_phase(flow, program, deed) -> None:
+    """Do the deed in every phase, and see that each migration reaches its goal all the same."""
+    for at, phase in enumerate(PHASES):
+        held = program.wait_for("held", at + 1)
+        assert held["phase"] == phase
+        deed(held)
+        ended = wait_for_move(program, at + 1)
+        assert (ended["status"], ended["reason"]) == ("done", "")
+        assert ended["assignment"] == held["goal"]
+
+
+@pytest.mark.parametrize(("whose", "seed"), [("sources", 201), ("targets", 202)])
+def test_executors_are_killed(flow, whose, seed):
+    flow = flow(seed)
+    program = flow.start(moves())
+    killed = set()
+
+    def deed(held):
+        pid = victim(held, whose)
+        assert kill(pid)
+        killed.add(pid)
+        flow.go_on(held)
+
+    each_phase(flow, program, deed)
+    assert len(killed) == len(PHASES)
+    flow.finish(program)
+
+
+@pytest.mark.parametrize(("whose", "seed"), [("sources", 203), ("targets", 204)])
+def test_python_workers_are_killed(flow, whose, seed):
+    flow = flow(seed)
+    program = flow.start(moves())
+
+    def deed(held):
+        found = python_workers(victim(held, whose))
+        assert found, f"no Python worker at {whose} in {held['phase']}"
+        for pid in found:
+            assert kill(pid)
+        flow.go_on(held)
+
+    each_phase(flow, program, deed)
+    flow.finish(program)
+
+
+@pytest.mark.parametrize(("whose", "seed"), [("sources", 205), ("targets", 206)])
+def test_executors_are_stopped_for_a_while(flow, whose, seed):
+    flow = flow(seed)
+    program = flow.start(moves())
+
+    def deed(held):
+        asleep = tree(victim(held, whose))
+        for pid in asleep:
+            kill(pid, signal.SIGSTOP)
+        flow.go_on(held)
+        time.sleep(STOPPED_S)
+        for pid in asleep:
+            kill(pid, signal.SIGCONT)
+
+    each_phase(flow, program, deed)
+    flow.finish(program)
+
+
+def test_python_workers_are_killed_while_they_copy_and_while_they_catch_up(flow):
+    flow = flow(207, rows=4000)
+    phases = ("copying", "flipping", "copying", "flipping")
+    program = flow.start(moves(phases, step=0), spark={"spark__python__daemon__module": "torn"})
+    for at, (phase, what) in enumerate(zip(phases, ("install", "advance") * 2, strict=True)):
+        held = program.wait_for("held", at + 1)
+        assert held["phase"] == phase
+        token = flow.signals / f"{what}-s0-w{held['targets'][0]}"
+        token.touch()
+        flow.go_on(held)
+        ended = wait_for_move(program, at + 1)
+        assert not token.exists(), f"no {what} was torn"
+        assert (ended["status"], ended["assignment"]) == ("done", held["goal"])
+    flow.finish(program)
+
+
+def test_a_target_that_does_not_come_back_fails_the_migration_and_the_query_goes_on(flow):
+    flow = flow(208)
+    wishes = [*moves(["ready"]), {"workers": 3, "executors_within_s": 120}]
+    # One executor less than workers wanted, for longer than anybody waits.
+    program = flow.start(wishes, settings={"executors_within_s": 0.1})
+    held = program.wait_for("held")
+    assert kill(victim(held, "targets"))
+    flow.go_on(held)
+    ended = wait_for_move(program, 1)
+    assert ended["status"] == "failed"
+    assert "is gone, and others have taken over its bins" in ended["reason"]
+    assert "\n" not in ended["reason"]
+    again = wait_for_move(program, 2)
+    assert (again["status"], len(again["workers"]), again["at_goal"]) == ("done", 3, True)
+    flow.finish(program)
+
+
+def test_drivers_are_killed(flow):
+    flow = flow(209)
+    # The first step is copied in the version that begins the migration: killed there, it never happened.
+    holds = [("copying", 0), ("copying", 5), ("ready", 1), ("flipping", 1), ("flipped", 1), ("released", 1)]
+    holds.append(("released", -1))
+    goal, workers = None, [0, 1]
+    for at, (phase, step) in enumerate(holds):
+        wish = {"workers": 5 - len(workers), "schedule": "fluid", "hold": [phase, step]}
+        program = flow.start([wish])
+        started = program.wait_for("started")
+        assert started["resumed"] == (goal is not None)
+        if goal is not None:
+            ended = wait_for_move(program, 1)
+            assert (ended["status"], ended["assignment"]) == ("done", goal)
+            # It was asked for what it now has: ask for something else.
+        held = program.wait_for("held")
+        assert (held["phase"], held["steps"] > 5) == (phase, True)
+        goal = None if step == 0 else held["goal"]
+        if goal is not None:
+            workers = sorted(set(goal[0]))
+        if at % 2:
+            assert kill(program.pid)
+        else:
+            found = [pid for pid, (_, command) in below(program.pid).items() if JVM in command]
+            assert found
+            for pid in found:
+                assert kill(pid)
+            flow.go_on(held)
+        # What the killed driver leaves may still run when the next one starts.
+        assert program.wait() != 0
+        assert not program.told("moved")
+    program = flow.start([])
+    assert program.wait_for("started")["resumed"]
+    ended = wait_for_move(program, 1)
+    assert (ended["status"], ended["assignment"]) == ("done", goal)
+    flow.finish(program)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of a few megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    asked = ["mount", "-t", "tmpfs", "-o", "size=24m", "meander-test", str(place)]
+    tried = subprocess.run(asked, capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"a disk that can be full needs the right to mount one: {tried.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(disk) -> None:
+    """Leave no byte on a disk."""
+    with (disk / "ballast").open("wb", buffering=0) as ballast:
+        for size in (1 << 20, 1 << 12, 1):
+            while True:
+                try:
+                    ballast.write(b"\0" * size)
+                except OSError:
+                    break
+    assert os.statvfs(disk).f_bavail == 0
+
+
+def test_the_checkpoints_disk_is_full(flow, small_disk):
+    flow = flow(210, rows=6000, keys=5000, checkpoint=small_disk / "ck")
+    goal, workers = None, 2
+    for phase in PHASES:
+        program = flow.start([{"workers": 5 - workers, "schedule": "batched", "max_bins": 3, "hold": [phase, 1]}])
+        assert program.wait_for("started")["resumed"] == (goal is not None)
+        if goal is not None:
+            ended = wait_for_move(program, 1)
+            assert (ended["status"], ended["assignment"]) == ("done", goal)
+        held = program.wait_for("held")
+        fill(small_disk)
+        flow.go_on(held)
+        assert program.wait() == 3, program.text()
+        (failed,) = program.told("failed")
+        message = failed["message"]
+        assert "space" in message, message
+        assert "\n" not in message, message
+        (small_disk / "ballast").unlink()
+        goal = held["goal"] if phase != "copying" else None
+        if goal is not None:
+            workers = len(set(goal[0]))
+    program = flow.start([])
+    assert program.wait_for("started")["resumed"]
+    ended = wait_for_move(program, 1)
+    assert (ended["status"], ended["assignment"]) == ("done", goal)
+    flow.finish(program)
