@@ -83,7 +83,7 @@ def test_executors_are_killed(flow, whose, seed):
 @pytest.mark.parametrize(("whose", "seed"), [("sources", 203), ("targets", 204)])
 def test_python_workers_are_killed(flow, whose, seed):
     flow = flow(seed)
-    program = flow.start(moves())
+    program = flow.start(moves(), quick=True)
 
     def deed(held):
         found = python_workers(victim(held, whose))
@@ -99,7 +99,7 @@ def test_python_workers_are_killed(flow, whose, seed):
 @pytest.mark.parametrize(("whose", "seed"), [("sources", 205), ("targets", 206)])
 def test_executors_are_stopped_for_a_while(flow, whose, seed):
     flow = flow(seed)
-    program = flow.start(moves())
+    program = flow.start(moves(), quick=True)
 
     def deed(held):
         asleep = tree(victim(held, whose))
@@ -117,7 +117,7 @@ def test_executors_are_stopped_for_a_while(flow, whose, seed):
 def test_python_workers_are_killed_while_they_copy_and_while_they_catch_up(flow):
     flow = flow(207, rows=4000)
     phases = ("copying", "flipping", "copying", "flipping")
-    program = flow.start(moves(phases, step=0), spark={"spark__python__daemon__module": "torn"})
+    program = flow.start(moves(phases, step=0), spark={"spark__python__daemon__module": "torn"}, quick=True)
     for at, (phase, what) in enumerate(zip(phases, ("install", "advance") * 2, strict=True)):
         held = program.wait_for("held", at + 1)
         assert held["phase"] == phase
@@ -134,7 +134,7 @@ def test_a_target_that_does_not_come_back_fails_the_migration_and_the_query_goes
     flow = flow(208)
     wishes = [*moves(["ready"]), {"workers": 3, "executors_within_s": 120}]
     # One executor less than workers wanted, for longer than anybody waits.
-    program = flow.start(wishes, settings={"executors_within_s": 0.1})
+    program = flow.start(wishes, settings={"executors_within_s": 0.1}, quick=True)
     held = program.wait_for("held")
     assert kill(victim(held, "targets"))
     flow.go_on(held)
@@ -155,7 +155,7 @@ def test_drivers_are_killed(flow):
     goal, workers = None, [0, 1]
     for at, (phase, step) in enumerate(holds):
         wish = {"workers": 5 - len(workers), "schedule": "fluid", "hold": [phase, step]}
-        program = flow.start([wish])
+        program = flow.start([wish], quick=True)
         started = program.wait_for("started")
         assert started["resumed"] == (goal is not None)
         if goal is not None:
@@ -178,7 +178,7 @@ def test_drivers_are_killed(flow):
         # What the killed driver leaves may still run when the next one starts.
         assert program.wait() != 0
         assert not program.told("moved")
-    program = flow.start([])
+    program = flow.start([], quick=True)
     assert program.wait_for("started")["resumed"]
     ended = wait_for_move(program, 1)
     assert (ended["status"], ended["assignment"]) == ("done", goal)
@@ -214,7 +214,9 @@ def test_the_checkpoints_disk_is_full(flow, small_disk):
     flow = flow(210, rows=6000, keys=5000, checkpoint=small_disk / "ck")
     goal, workers = None, 2
     for phase in PHASES:
-        program = flow.start([{"workers": 5 - workers, "schedule": "batched", "max_bins": 3, "hold": [phase, 1]}])
+        program = flow.start(
+            [{"workers": 5 - workers, "schedule": "batched", "max_bins": 3, "hold": [phase, 1]}], quick=True
+        )
         assert program.wait_for("started")["resumed"] == (goal is not None)
         if goal is not None:
             ended = wait_for_move(program, 1)
@@ -231,7 +233,7 @@ def test_the_checkpoints_disk_is_full(flow, small_disk):
         goal = held["goal"] if phase != "copying" else None
         if goal is not None:
             workers = len(set(goal[0]))
-    program = flow.start([])
+    program = flow.start([], quick=True)
     assert program.wait_for("started")["resumed"]
     ended = wait_for_move(program, 1)
     assert (ended["status"], ended["assignment"]) == ("done", goal)

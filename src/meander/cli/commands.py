@@ -16,7 +16,7 @@ from meander.cli import show
 from meander.cli.demo import run_demo
 from meander.cli.inspect import inspect
 from meander.cli.planners import show_planners
-from meander.cli.read import json_from, options_from
+from meander.cli.read import json_from, numbers_from, options_from
 from meander.errors import InvalidProblem
 from meander.named import chosen
 from meander.values import listed
@@ -213,13 +213,14 @@ app.command()(inspect)
 @app.command()
 def demo(
     master: Annotated[str, typer.Option(help="Spark's master; a cluster needs meander on its executors")] = "local[2]",
-    seconds: Annotated[float, typer.Option(min=1.0, help="how long to count")] = 30.0,
-    workers: Annotated[int | None, typer.Option(min=1, help="number of workers; by default one per core")] = None,
+    seconds: Annotated[float, typer.Option(min=1.0, help="how long to count at least")] = 30.0,
+    through: Annotated[str, typer.Option(help="numbers of workers to go through while it runs")] = "2,4,3",
     bins: Annotated[int, typer.Option(min=1, help="number of bins, a power of two")] = 256,
     rate: Annotated[int, typer.Option(min=1, help="words per second")] = 100_000,
 ) -> None:
-    """Count the words of a skewed stream on Spark, live, and check every count against a recount."""
-    run_demo(show.console(), master=master, seconds=seconds, workers=workers, bins=bins, rate=rate)
+    """Count the words of a skewed stream on Spark, rescale it while it runs, and check every count by a recount."""
+    sizes = numbers_from("--through", through, bins)
+    run_demo(show.console(), master=master, seconds=seconds, through=sizes, bins=bins, rate=rate)
 
 
 @app.command()

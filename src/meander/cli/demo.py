@@ -1,15 +1,17 @@
-"""The demo: a live word count over a skewed generator, watched while it runs and checked against a recount."""
+"""The demo: a live word count that is rescaled while it runs, watched, and checked against a recount at the end."""
 
 from __future__ import annotations
 
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from meander.cli import show
 from meander.errors import QueryFailed
@@ -18,10 +20,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from meander.query import Query
+    from meander.spark.migrating import Migration
 
 VOCABULARY = 50_000
-LEFT_OUT = 2
-"""The first batches wait for Python processes and compiled kernels to be loaded: they are not in the median."""
+LEFT_OUT = 3
+"""The first batches wait for Python processes and compiled kernels to be loaded: they are not in the figures."""
+
+STEADY = 5
+"""So many batches run at every size before the next."""
+
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
 
 def words(number: Column) -> Column:
@@ -32,8 +40,8 @@ def words(number: Column) -> Column:
     return F.concat(F.lit("w"), F.floor(F.pow(F.lit(float(VOCABULARY)), uniform)).cast("string")).alias("word")
 
 
-def run_demo(console: Console, master: str, seconds: float, workers: int | None, bins: int, rate: int) -> None:
-    """Count words for a while, show it, then recount every word in a plain batch job and compare."""
+def run_demo(console: Console, master: str, seconds: float, through: list[int], bins: int, rate: int) -> None:
+    """Count words, rescale meanwhile, show it; then recount every word in a plain batch job and compare."""
     import meander as me
 
     console.print(f"Starting Spark on {master} ..")
@@ -48,36 +56,98 @@ def run_demo(console: Console, master: str, seconds: float, workers: int | None,
                 .key_by("word")
                 .count()
                 .start(
-                    checkpoint=f"{folder}/checkpoint", sink=counts, workers=workers, bins=bins, name="demo", retain=2
+                    checkpoint=f"{folder}/checkpoint", sink=counts, workers=through[0], bins=bins, name="demo", retain=2
                 )
             )
-            progress = _watch(console, query, seconds)
-            _check(console, spark, counts.to_arrow(), progress)
+            watch = Watch(console, query, seconds)
+            moves = watch.go(through)
+            emitted = counts.to_arrow()
+            _tell(console, watch.progress, moves, emitted)
+            _check(console, spark, emitted, watch.progress)
     finally:
         spark.stop()
 
 
-def _watch(console: Console, query: Query, seconds: float) -> list[dict[str, Any]]:
-    """Show the query until the time is up, and return what every version did."""
-    seen: dict[int, dict[str, Any]] = {}
-    ends = time.monotonic() + seconds
-    with Live(console=console, refresh_per_second=4, transient=console.is_terminal) as live:
-        while time.monotonic() < ends and query.is_active:
-            time.sleep(0.2)
-            seen.update({each["version"]: each for each in query.recent_progress})
-            left = max(0.0, ends - time.monotonic())
-            if console.is_terminal:
-                live.update(_view(query, [seen[version] for version in sorted(seen)], left))
-    problem = query.exception()
-    if problem is not None:
-        raise QueryFailed(f"the demo's query has failed: {problem}")
-    query.stop()
-    seen.update({each["version"]: each for each in query.recent_progress})
-    if not seen:
-        raise QueryFailed(f"nothing was counted within {seconds:g} s; try again with --seconds {2 * seconds:g}")
-    done = [seen[version] for version in sorted(seen)]
-    console.print(_view(query, done, 0.0))
-    return done
+class Watch:
+    """Shows a query while it runs and goes through its sizes."""
+
+    def __init__(self, console: Console, query: Query, seconds: float) -> None:
+        self.console, self.query = console, query
+        self.ends = time.monotonic() + seconds
+        self.moves: list[Migration] = []
+        self._seen: dict[int, dict[str, Any]] = {}
+
+    @property
+    def progress(self) -> list[dict[str, Any]]:
+        """What every version did, oldest first."""
+        return [self._seen[version] for version in sorted(self._seen)]
+
+    def go(self, through: list[int]) -> list[Migration]:
+        """Run some batches at every size, at least until the time is up, and return the migrations in between."""
+        with Live(console=self.console, refresh_per_second=4, transient=self.console.is_terminal) as live:
+            self._until(live, lambda: len(self._seen) >= LEFT_OUT + STEADY)
+            for workers in through[1:]:
+                move = self.query.rescale(workers)
+                self.moves.append(move)
+                self._until(live, lambda: move.report.outcome not in ("waiting", "running"))  # noqa: B023
+                move.wait(60, show=False)
+                self._say(move)
+                reached = len(self._seen) + STEADY
+                self._until(live, lambda: len(self._seen) >= reached)  # noqa: B023
+            self._until(live, lambda: time.monotonic() >= self.ends)
+        self.query.stop()
+        self._look()
+        self.console.print(_view(self.query, self.progress, 0.0))
+        return self.moves
+
+    def _until(self, live: Live, done: Callable[[], bool]) -> None:
+        while not done():
+            problem = self.query.exception()
+            if problem is not None or not self.query.is_active:
+                raise QueryFailed(f"the demo's query has failed: {problem}")
+            time.sleep(0.1)
+            self._look()
+            if self.console.is_terminal:
+                live.update(_view(self.query, self.progress, max(0.0, self.ends - time.monotonic())))
+
+    def _look(self) -> None:
+        self._seen.update({each["version"]: each for each in self.query.recent_progress})
+
+    def _say(self, move: Migration) -> None:
+        report = move.report
+        self.console.print(
+            f"{len(report.workers_before)} -> {len(report.workers_after)} workers while it ran: {report.bins} bins, "
+            f"{show.size(report.bytes)} in {report.steps} steps and {report.duration_s:.1f} s; rows held "
+            f"{report.rows_held}, misrouted {report.rows_misrouted}"
+        )
+        self.console.print(_strip(self.query))
+
+
+def _strip(query: Query) -> Text:
+    """Who owns the bins, a character each, or for every few of them where there are many."""
+    (owner,) = query.assignment.values()
+    every = max(1, len(owner) // 64)
+    text = Text("bins ")
+    for worker in owner[::every]:
+        text.append(f"{worker % 10}", style=COLOURS[worker % len(COLOURS)])
+    return text
+
+
+def _tell(console: Console, progress: list[dict[str, Any]], moves: list[Migration], emitted: Any) -> None:
+    """The figures that people ask for: what came, what was counted, what moved, and whether it was felt."""
+    moving = {version for move in moves for version in move.versions}
+    after = max(moving, default=0)
+    parts: dict[str, list[float]] = {"before": [], "during": [], "after": []}
+    for each in progress[LEFT_OUT:]:
+        at = "during" if each["version"] in moving else "after" if each["version"] > after else "before"
+        parts[at].append(sum(each["spent_ms"].values()))
+    newest: dict[str, int] = dict(zip(emitted["word"].to_pylist(), emitted["count"].to_pylist(), strict=True))
+    console.print(
+        f"\nrows in {sum(each['rows'] for each in progress):,}, rows counted {sum(newest.values()):,}, "
+        f"bytes moved {show.size(sum(move.report.bytes for move in moves))}"
+    )
+    worst = [f"{max(found):.0f} ms {name}" for name, found in parts.items() if found]
+    console.print(f"worst batch: {', '.join(worst)}")
 
 
 def _view(query: Query, progress: list[dict[str, Any]], left_s: float) -> Group:
@@ -106,7 +176,9 @@ def _view(query: Query, progress: list[dict[str, Any]], left_s: float) -> Group:
             str(part["worker"]), f"{part['rows']:,}", "█" * round(24 * part["rows"] / most),
             f"{part['state_rows']:,}", show.size(part["state_bytes"]), f"{part['spent_ms']['busy']:.0f} ms",
         )  # fmt: skip
-    return Group(head, "", workers)
+    moving = query.migration
+    told = [str(moving.progress)] if moving is not None and moving.status in ("waiting", "running") else []
+    return Group(head, "", workers, "", _strip(query), *told)
 
 
 def _check(console: Console, spark: SparkSession, emitted: Any, progress: list[dict[str, Any]]) -> None:
@@ -123,7 +195,9 @@ def _check(console: Console, spark: SparkSession, emitted: Any, progress: list[d
         )
     most = sorted(recounted.items(), key=lambda item: (-item[1], item[0]))[:5]
     console.print("\nthe most frequent: " + ", ".join(f"{word} {count:,}" for word, count in most))
-    console.print(f"[bold]Checked[/]: {rows:,} rows recounted by a batch job, all {len(recounted):,} counts are equal.")
+    console.print(
+        f"[bold]Verified[/]: {rows:,} rows recounted by a batch job, all {len(recounted):,} counts are equal."
+    )
 
 
 def _recount(spark: SparkSession, rows: int) -> dict[str, int]:

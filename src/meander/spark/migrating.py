@@ -100,12 +100,17 @@ class Migration:
         return next((str(phase) for phase in ahead if phase not in (Phase.FLIPPED, Phase.RELEASED)), "releasing")
 
     @property
+    def versions(self) -> range:
+        """The versions that were made while it was under way."""
+        last = self._query.version if self._last_version is None else self._last_version
+        return range(self._first_version, last + 1)
+
+    @property
     def report(self) -> Report:
         """What it was and did to the stream, so far or in all."""
         query, progress = self._query, self.progress
-        history = query.recent_progress
-        first, last = self._first_version, self._last_version
-        during = [each for each in history if each["version"] >= first and (last is None or each["version"] <= last)]
+        history, last = query.recent_progress, self._last_version
+        during = [each for each in history if each["version"] in self.versions]
         after = [each for each in history if last is not None and each["version"] > last]
         ended = time.monotonic() if self._ended_s is None else self._ended_s
         restarts = self._request.mode in ("pause", "restart", "restart_workers")
