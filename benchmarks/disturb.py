@@ -86,9 +86,7 @@ def carry_out(given: Disturbance) -> None:
     with on_stage(given.case, workers=EXECUTORS) as stage:
         stage.sleep(given.case.warm_s)
         began = mark("steady")
-        moves = disturb(stage, given, began)
-        mark("end")
-        tell("told", told={"moves": moves})
+        tell("told", told={"moves": disturb(stage, given, began)})
 
 
 def disturb(stage: Stage, given: Disturbance, began: float) -> list[dict[str, Any]]:
@@ -110,6 +108,7 @@ def disturb(stage: Stage, given: Disturbance, began: float) -> list[dict[str, An
             moves.append({"from_s": time.time() - began, "bins": len(to)})
             moving = system.query.move(to, mode=given.case.mode, **{"schedule": "batched", **given.case.options})
             due += given.every_s
+    mark("end")
     if moving is not None:
         moving.wait(60)
         moves[-1] |= {"until_s": time.time() - began, "status": moving.status}

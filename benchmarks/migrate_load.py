@@ -153,10 +153,14 @@ class Ours:
             raise problem
 
     def move(self, to: Mapping[int, int], mode: str, schedule: str, within_s: float, **options: Any) -> dict[str, Any]:
-        """Move bins, and return the report once it is done."""
+        """Move bins, and return the report once it is done; raises where a bin has not arrived."""
         moving = self.query.move(dict(to), mode=mode, schedule=schedule, **options)
         if not moving.wait(within_s):
             raise TimeoutError(f"the migration was not over within {within_s:.0f} s: {moving.progress}")
+        owner = self.owner
+        astray = [bin_ for bin_, worker in to.items() if owner[bin_] != worker]
+        if astray:
+            raise RuntimeError(f"{len(astray)} of {len(to)} bins have not moved, bin {astray[0]} for one")
         return dict(moving.report.to_dict())
 
     def stop(self) -> None:

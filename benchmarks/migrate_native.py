@@ -88,9 +88,7 @@ class Native:
         return {"spent_s": spent_s, "interrupted": interrupted, "bytes": self.written_bytes(finished, done)}
 
     def _repartition(self, partitions: int) -> None:
-        self.spark._streamingCheckpointManager.repartition(  # type: ignore[attr-defined]
-            str(self.folder), partitions, enforce_exactly_once_sink=True
-        )
+        self.spark._streamingCheckpointManager.repartition(str(self.folder), partitions, enforce_exactly_once_sink=True)
 
     def written_bytes(self, since_s: float, until_s: float) -> int:
         """What was written to its state in the checkpoint in a time; a repartition writes all of it."""

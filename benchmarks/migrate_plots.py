@@ -73,8 +73,9 @@ def memory_over_time(records: Sequence[Record], path: Path, title: str) -> Path:
         flat = [axis for line in axes for axis in line]
         for axis, role in zip(flat, panels, strict=False):
             for record in records:
-                began = record.marks["move"]
-                series = [(at - began, size / MIB) for at, size in totals(record.memory, role)]
+                began, steady, end = (record.marks[name] for name in ("move", "steady", "end"))
+                found = totals(record.memory, role)
+                series = [(at - began, size / MIB) for at, size in found if steady <= at <= end]
                 if series:
                     axis.plot(*zip(*series, strict=True), label=record.case.mode, **_style(record.case.mode))
             axis.axvline(0.0, color="grey", linewidth=0.7)

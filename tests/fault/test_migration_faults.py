@@ -61,6 +61,7 @@ def each_phase(flow, program, deed) -> None:
         ended = wait_for_move(program, at + 1)
         assert (ended["status"], ended["reason"]) == ("done", "")
         assert ended["assignment"] == held["goal"]
+    assert flow.finish(program)["folders"] == []
 
 
 @pytest.mark.parametrize(("whose", "seed"), [("sources", 201), ("targets", 202)])
@@ -77,7 +78,6 @@ def test_executors_are_killed(flow, whose, seed):
 
     each_phase(flow, program, deed)
     assert len(killed) == len(PHASES)
-    flow.finish(program)
 
 
 @pytest.mark.parametrize(("whose", "seed"), [("sources", 203), ("targets", 204)])
@@ -93,7 +93,6 @@ def test_python_workers_are_killed(flow, whose, seed):
         flow.go_on(held)
 
     each_phase(flow, program, deed)
-    flow.finish(program)
 
 
 @pytest.mark.parametrize(("whose", "seed"), [("sources", 205), ("targets", 206)])
@@ -111,7 +110,6 @@ def test_executors_are_stopped_for_a_while(flow, whose, seed):
             kill(pid, signal.SIGCONT)
 
     each_phase(flow, program, deed)
-    flow.finish(program)
 
 
 def test_python_workers_are_killed_while_they_copy_and_while_they_catch_up(flow):
@@ -212,10 +210,11 @@ def fill(disk) -> None:
 
 def test_the_checkpoints_disk_is_full(flow, small_disk):
     flow = flow(210, rows=6000, keys=5000, checkpoint=small_disk / "ck")
+    options = {"quick": True, "master": "local[3]"}
     goal, workers = None, 2
     for phase in PHASES:
         program = flow.start(
-            [{"workers": 5 - workers, "schedule": "batched", "max_bins": 3, "hold": [phase, 1]}], quick=True
+            [{"workers": 5 - workers, "schedule": "batched", "max_bins": 3, "hold": [phase, 1]}], **options
         )
         assert program.wait_for("started")["resumed"] == (goal is not None)
         if goal is not None:
@@ -233,7 +232,7 @@ def test_the_checkpoints_disk_is_full(flow, small_disk):
         goal = held["goal"] if phase != "copying" else None
         if goal is not None:
             workers = len(set(goal[0]))
-    program = flow.start([], quick=True)
+    program = flow.start([], **options)
     assert program.wait_for("started")["resumed"]
     ended = wait_for_move(program, 1)
     assert (ended["status"], ended["assignment"]) == ("done", goal)

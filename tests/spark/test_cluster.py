@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from streams import PATIENCE_S, Feed, by_batch, cut, executors, files_written, recounted, state_of
+from streams import PATIENCE_S, Feed, by_batch, cut, executors, files_written, recounted, state_of, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -122,3 +122,88 @@ def test_the_users_exception_comes_back_from_an_executor(spark, tmp_path):
         query.await_termination(PATIENCE_S)
     assert "in fails" in str(query.exception())
     assert query.version == -1
+
+
+class Steady:
+    """A query over numbers that keep coming, and its check at the end."""
+
+    def __init__(self, spark, folder, **options):
+        from pyspark.sql import functions as F
+
+        self.spark, self.folder = spark, folder
+        self.key = lambda number: F.pmod(F.xxhash64(number), F.lit(3000)).alias("key")
+        rate = spark.readStream.format("rate").option("rowsPerSecond", 2000).load()
+        stream = me.stream(rate.select(self.key(rate["value"]))).key_by("key").count()
+        self.query = stream.start(folder / "ck", me.sinks.memory(), bins=32, **options)
+        self.go(2)
+
+    def go(self, versions: int) -> None:
+        wanted = self.query.version + versions
+        wait_until(lambda: self.query.version >= wanted or self.query.exception(), "more versions")
+        assert self.query.exception() is None
+
+    def finish(self) -> None:
+        self.query.stop()
+        numbers = self.spark.range(sum(each["rows"] for each in self.query.recent_progress))
+        counted = numbers.select(self.key(numbers["id"])).groupBy("key").count().collect()
+        expected = {row["key"]: row["count"] for row in counted}
+        assert {row["key"]: row["count"] for row in state_of(self.folder / "ck")} == expected
+        assert self.query.misrouted == 0
+
+
+def test_bins_move_between_executors_without_a_process_ending(spark, tmp_path):
+    steady = Steady(spark, tmp_path, workers=1)
+    query = steady.query
+    before = executors(os.getpid())
+    up = query.rescale(2, keep_executors=True)
+    assert up.wait(PATIENCE_S)
+    assert len(query.workers) == 2
+    assert (up.report.rows_held, up.report.longest_hold_ms, up.report.rows_misrouted) == (0, 0, 0)
+    assert set(up.report.processes_before) < set(up.report.processes_after)
+    swapped = query.move({bin_: 1 - owner for bin_, owner in enumerate(query.assignment["0:count"])})
+    assert swapped.wait(PATIENCE_S)
+    assert swapped.report.processes_before == swapped.report.processes_after
+    steady.go(2)
+    down = query.rescale(1, keep_executors=True)
+    assert down.wait(PATIENCE_S)
+    assert len(query.workers) == 1
+    assert executors(os.getpid()) == before
+    steady.go(2)
+    steady.finish()
+
+
+def test_executors_that_do_not_come_leave_everything_as_it_was(spark, tmp_path):
+    steady = Steady(spark, tmp_path, workers=2)
+    before = steady.query.assignment
+    move = steady.query.rescale(3, executors_within_s=1)
+    with pytest.raises(me.MigrationFailed, match=r"asked for 1 more executors of 1 cores, 0 came within 1 s"):
+        move.wait(PATIENCE_S)
+    assert (move.status, steady.query.assignment) == ("failed", before)
+    steady.go(2)
+    steady.finish()
+
+
+def test_executors_go_when_they_are_drained_come_when_they_are_needed_and_can_be_restarted(spark, tmp_path):
+    steady = Steady(spark, tmp_path, workers=2)
+    query = steady.query
+    first = executors(os.getpid())
+    down = query.rescale(1)
+    assert down.wait(PATIENCE_S)
+    wait_until(lambda: len(executors(os.getpid())) == 1, "the executor to go")
+    assert set(executors(os.getpid())) < set(first)
+    assert down.report.executors == {"asked": 0, "came": 0, "let_go": 1}
+    steady.go(2)
+    up = query.rescale(2)
+    assert up.wait(PATIENCE_S)
+    assert up.report.executors == {"asked": 1, "came": 1, "let_go": 0}
+    second = executors(os.getpid())
+    assert len(second) == 2
+    steady.go(2)
+    bins = {bin_: 1 - owner for bin_, owner in enumerate(query.assignment["0:count"]) if bin_ % 4 == 0}
+    restarted = query.move(bins, mode="restart_workers")
+    assert restarted.wait(PATIENCE_S)
+    assert not set(restarted.report.processes_before) & set(restarted.report.processes_after)
+    assert restarted.report.longest_hold_ms > 0
+    assert {bin_: query.assignment["0:count"][bin_] for bin_ in bins} == bins
+    steady.go(2)
+    steady.finish()
