@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -42,7 +43,7 @@ from engine_figures import Target
 from migrate_case import MODES, NATIVES, RESTARTS, Failed, carry_out, run
 from migrate_measure import NONE, Case, Figures, Record, figures, middle, peaks
 
-CONSOLE = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+CONSOLE = Console(highlight=False, width=None if sys.stdout.isatty() else 170)
 STRATEGIES = (NONE, "all_at_once", "fluid", "batched")
 MIB = 1 << 20
 Size = tuple[int, int]
@@ -102,7 +103,7 @@ def table(title: str, *columns: str) -> Table:
     """A table without lines; the first column is text."""
     made = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for at, column in enumerate(columns):
-        made.add_column(column, justify="right" if at else "left")
+        made.add_column(column, justify="right" if at else "left", no_wrap=not at)
     return made
 
 
@@ -139,7 +140,7 @@ def modes_table(found: Found, size: Size, rate: int) -> Table:
             f"{each.worst_of_steady:.2f}", f"{each.worst_batch_ms:,.0f}", f"{each.worst_batch_of_steady:.2f}",
             "" if mode == NONE else f"{each.duration_s:.1f}", f"{each.silent_s:.2f}", f"{each.moved_bytes / 1e6:,.1f}",
             f"{each.steady_memory / MIB:,.0f}", f"{each.peak_memory / MIB:,.0f}", f"{each.memory_of_steady:.2f}",
-            f"{each.peak_python / each.steady_python:.2f}" if each.steady_python else "",
+            "" if math.isnan(each.steady_python) else f"{each.peak_python / each.steady_python:.2f}",
         )  # fmt: skip
     return made
 
@@ -153,9 +154,13 @@ def memory_table(records: Sequence[Record], size: Size) -> Table:
         f"{size[0]:,} keys, {size[1]:,} bins: MiB (RSS of JVMs, PSS of Python), steady -> peak", "process", *first
     )
     for role in sorted({role for each in first.values() for role in each}):
-        cells = [each.get(role, (float("nan"),) * 2) for each in first.values()]
-        made.add_row(role, *[f"{low / MIB:,.0f} -> {high / MIB:,.0f}" for low, high in cells])
+        cells = [each.get(role, (math.nan, math.nan)) for each in first.values()]
+        made.add_row(role, *[f"{_mib(low)} -> {_mib(high)}" for low, high in cells])
     return made
+
+
+def _mib(size: float) -> str:
+    return "-" if math.isnan(size) else f"{size / MIB:,.0f}"
 
 
 def line_table(part: str, found: Found, sizes: Sequence[Size], modes: Sequence[str]) -> Table:

@@ -192,9 +192,8 @@ def peak_of_steady(series: Sequence[tuple[float, float]], marks: Mapping[str, fl
     before = [value for at, value in series if marks["steady"] <= at <= marks["move"]]
     # What was copied is there until it is released, a few batches after the last flip.
     during = [value for at, value in series if marks["move"] < at <= marks["settled"]]
-    if not before or not during:
-        return float("nan"), float("nan")
-    return statistics.median(before), max(during)
+    nothing = float("nan")
+    return statistics.median(before) if before else nothing, max(during, default=nothing)
 
 
 def peaks(memory: Sequence[Sample], marks: Mapping[str, float]) -> dict[str, tuple[float, float]]:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from meander.checkpoint.entries import Commit, FileRef, Json, SnapshotRef, StageCommit
 from meander.checkpoint.manifest import Log
-from meander.checkpoint.retention import sweep
 from meander.errors import MeanderError, QueryFailed
 from meander.spark.gateway import Gateway
 from meander.spark.ledger import Ledger, Owners
@@ -33,6 +32,7 @@ from meander.spark.output import OUTPUT_LOST
 from meander.spark.pipeline import Attempt, Pipeline, Told
 from meander.spark.seats import Seats
 from meander.spark.settings import Settings
+from meander.spark.sweeper import Sweeper
 from meander.spark.watch import Watchdog, in_short, is_loss
 from meander.types import WorkerId
 
@@ -85,6 +85,7 @@ class Engine:
         noted = (last.journal if last else None) or {}
         self.waiting: Bins | None = unpacked(noted["waiting"], settings.bins) if noted.get("waiting") else None
         """Bins of the first stage whose rows of the last batch are still to come."""
+        self.sweeper = Sweeper(log.location, settings.retain)
         self.moves = Moves(self.ledger, self.seats, log, settings, noted)
         self.empty_rows: Callable[[], DataFrame]
         """No rows, in the schema of the source."""
@@ -176,7 +177,7 @@ class Engine:
         self.log.append(commit)
         self._committed(told, commit)
         if commit.version % SWEEP_EVERY == SWEEP_EVERY - 1:
-            sweep(self.log.location, self.log, self.settings.retain)
+            self.sweeper.sweep()
         ended = time.perf_counter()
         spent_s = {"plan": told.planned_s, "operate": operated - began - told.planned_s}
         self._tell(told, commit, {**spent_s, "sink": sunk - operated, "commit": ended - sunk})

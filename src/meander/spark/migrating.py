@@ -152,11 +152,18 @@ class Migration:
 
     def cancel(self) -> None:
         """Move nothing more: bins that have flipped stay where they are, copies of the others are dropped."""
+        if self._ended.is_set():
+            return
         self._cancelled.set()
         engine = self._query._engine
         with engine.lock:
             if self.number is not None:
                 engine.moves.cancel(self.number, "cancelled by the user")
+
+    def give_way(self) -> None:
+        """Do not begin any more, because another wish has come; one that is meant for a later time stays."""
+        if self._status == "waiting" and self._request.at_time is None:
+            self._cancelled.set()
 
     # --- what it does ----------------------------------------------------------------------
 
@@ -229,8 +236,7 @@ class Migration:
         self._before = _taken_ms(engine.progress)
         self._phases = {}
         engine.moves.copy_ms = copy_ms
-        wanted = self._request.workers if len(self._request.stages) == len(engine.ledger.owners) else None
-        self.number = engine.moves.begin(self.steps, rules, self.follow, wanted)
+        self.number = engine.moves.begin(self.steps, rules, self.follow)
 
     def _propose(self) -> Proposal:
         engine = self._query._engine
@@ -267,14 +273,15 @@ class Migration:
         engine = self._query._engine
         with engine.lock:
             left = engine.moves.dismissed()
-        engine.seats.places.clear(left.keys())
+        engine.seats.places.clear(left.keys(), left.values())
         return sorted(set(left.values()))
 
     def _let_executors_go(self, executors: Sequence[str]) -> None:
         engine = self._query._engine
         if engine.gateway.local or self._request.keep_executors:
             return
-        free = engine.seats.unused([*executors, *(self._brought.came if self._status != "done" else ())])
+        in_vain = self._brought.came if self._status in ("failed", "cancelled", "waiting") else ()
+        free = engine.seats.unused([*executors, *in_vain])
         if free and not self._query.is_shared:
             engine.gateway.release_executors(free)
             for executor in free:

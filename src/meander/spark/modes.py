@@ -60,7 +60,7 @@ def restart(migration: Migration) -> None:
     migration._first_version = query.version + 1
     migration._proposal = migration._propose()
     began = time.perf_counter()
-    query._relaunch(migration.steps, migration._request.workers)
+    query._relaunch(migration.steps)
     version = query.version
     _wait_for_version(migration, version + 1)
     migration.longest_hold_ms = (time.perf_counter() - began) * 1000
@@ -82,7 +82,7 @@ def restart_workers(migration: Migration) -> None:
         changed = {worker for step in migration.steps for worker in step.workers}
         hit = {engine.seats.now[worker].executor for worker in changed if worker in engine.seats.now}
         total = len(engine.seats.places.now())
-        engine.moves.take_over(migration.steps, migration._request.workers)
+        engine.moves.take_over(migration.steps)
         engine.gateway.release_executors(sorted(hit))
         engine.gateway.request_executors(total)
         deadline = time.monotonic() + engine.settings.executors_within_s

@@ -40,8 +40,8 @@ class Moves:
 
     def __init__(self, ledger: Ledger, seats: Seats, log: Log, settings: Settings, noted: Mapping[str, Any]) -> None:
         self.ledger, self.seats, self.log, self.settings = ledger, seats, log, settings
-        self.wanted: int = noted.get("wanted", settings.workers)
-        """How many workers there are to be: as started, or as rescaled since; a loss does not change it."""
+        self.wanted: list[int] = noted.get("wanted") or [settings.workers] * len(ledger.owners)
+        """How many workers each stage is to have: as started, or as moved since; a loss does not change it."""
         self.asked: int | None = noted.get("asked")
         self.protocol = journal.from_json(noted.get("migration"))
         self.count: int = noted.get("migrations", 0)
@@ -81,21 +81,20 @@ class Moves:
         Someone who asks for as many as the last time, or for none in particular, gets what it was rescaled to since.
         """
         if self.log.last is None or (asked is not None and asked != self.asked):
-            self.wanted = self.settings.workers
+            self.wanted = [self.settings.workers] * len(self.ledger.owners)
             self.tell(Cancelled("the query was started with another number of workers"))
         self.asked = asked
         if self.protocol.busy:
             return
         for stage, owner in enumerate(self.ledger.owners):
-            if len(np.unique(owner)) != self.wanted:
-                self.ledger.owners[stage] = np.array(self.ledger.plan(stage, self.wanted).owner, np.int64)
+            if len(np.unique(owner)) != self.wanted[stage]:
+                self.ledger.owners[stage] = np.array(self.ledger.plan(stage, self.wanted[stage]).owner, np.int64)
 
-    def begin(self, steps: Sequence[Step], rules: Rules, follower: Follower, wanted: int | None = None) -> int:
+    def begin(self, steps: Sequence[Step], rules: Rules, follower: Follower) -> int:
         """Begin a migration, in place of the one under way, and return its number."""
         self.count += 1
         self._followers[self.count] = follower
-        if wanted is not None:
-            self.wanted = wanted
+        self.wanted = [len(np.unique(owner)) for owner in self._after(steps)]
         self.tell(Planned(self.count, tuple(steps), rules))
         return self.count
 
@@ -106,18 +105,21 @@ class Moves:
     def cancel(self, migration: int, reason: str) -> None:
         """Flip nothing more of this migration."""
         if self.protocol.migration == migration:
-            self.wanted = len(self.ledger.workers)
             self.tell(Cancelled(reason))
 
-    def take_over(self, steps: Iterable[Step], wanted: int | None = None) -> None:
+    def take_over(self, steps: Iterable[Step]) -> None:
         """From the next version on, the targets of these steps own their bins, and read them then."""
-        if wanted is not None:
-            self.wanted = wanted
         self.tell(Cancelled("another migration takes effect at once"))
-        self.ledger.owners = [owner.copy() for owner in self.ledger.owners]
+        self.ledger.owners = self._after(steps)
+        self.wanted = [len(np.unique(owner)) for owner in self.ledger.owners]
+
+    def _after(self, steps: Iterable[Step]) -> list[Owners]:
+        """Who owns each bin once these steps have been taken."""
+        owners = [owner.copy() for owner in self.ledger.owners]
         for step in steps:
             for shift in step.shifts:
-                self.ledger.owners[shift.stage][shift.bin] = shift.target
+                owners[shift.stage][shift.bin] = shift.target
+        return owners
 
     def tell(self, event: Event) -> list[Instruction]:
         """Give an event to the protocol, and tell everybody concerned what comes of it."""
@@ -129,6 +131,8 @@ class Moves:
                 case Finished(migration, outcome, reason):
                     facts = {"migration": migration, "outcome": outcome, "reason": reason}
                     self.happenings.tell("finished", version=self.version, **facts)
+                    if outcome in ("cancelled", "failed"):
+                        self.wanted = [len(np.unique(owner)) for owner in self.ledger.owners]
                 case _:
                     continue
             follower = self._followers.get(migration)

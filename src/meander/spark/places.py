@@ -101,11 +101,11 @@ class Places:
         listed = {each.id for each in self.gateway.executors()}
         return {place.executor for place in used.values()} - listed
 
-    def clear(self, folders: Collection[str]) -> None:
-        """Remove these folders on every executor."""
-        if not self.known or not folders:
+    def clear(self, folders: Collection[str], executors: Collection[str] | None = None) -> None:
+        """Remove these folders on these executors, or on every one."""
+        places = [place for place in self.known.values() if executors is None or place.executor in executors]
+        if not places or not folders:
             return
-        places = list(self.known.values())
         message = json.dumps(sorted(folders)).encode()
         pinned = self.gateway.pinned([message] * len(places), [place.location for place in places])
         self._task(_clear)(self.gateway.frame(self.gateway.spark, pinned), False).collect()

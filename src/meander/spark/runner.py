@@ -114,6 +114,7 @@ class Runner:
         self._ended.set()
         if self._clock.is_alive() and self._clock is not threading.current_thread():
             self._clock.join()
+        self.engine.sweeper.join()
         self.engine.seats.leave()
 
     def _tick_when_idle(self) -> None:

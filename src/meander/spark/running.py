@@ -173,6 +173,8 @@ class Query:
             return proposal
         if not self.is_active:
             raise QueryFailed("the query does not run; start it, and then move its bins") from self.exception()
+        if self._migration is not None:
+            self._migration.give_way()
         self._migration = Migration(self, request, proposal).start()
         return self._migration
 
@@ -185,14 +187,12 @@ class Query:
             raise InvalidOption(f"there is no operator {operator!r}; there are: {', '.join(known.values())}")
         return (found[0],)
 
-    def _relaunch(self, steps: Sequence[MigrationStep], wanted: int | None) -> None:
+    def _relaunch(self, steps: Sequence[MigrationStep]) -> None:
         """Stop, and start again with other owners; for the mode `restart`."""
         self._relaunching = True
         try:
             before = self._engine
             self._halt()
-            if wanted is not None:
-                before.moves.wanted = wanted
             self._engine, self._inner, self._runner = self._launch(self._asked, steps, before)
         finally:
             self._relaunching = False
@@ -285,7 +285,6 @@ class Launch:
         if before is not None:
             engine.moves.happenings = before.moves.happenings
             engine.progress, engine.misrouted = before.progress, before.misrouted
-            engine.moves.wanted = before.moves.wanted
             engine.moves.take_over(moved)
         engine.moves.rescale_to(asked)
         engine.warm_up()

@@ -114,8 +114,6 @@ class Steering:
         steps = self._steps(engine)
         rules = Rules(engine.settings.copy_bytes, engine.settings.release_after)
         engine.moves.copy_ms = engine.settings.copy_ms
-        owning = {int(worker) for owners in engine.ledger.owners for worker in owners}
-        engine.moves.wanted = len(owning | {int(update.worker) for update in self.pending})
         self._number = engine.moves.begin(steps, rules, self._follow)
 
     def _done_upto(self, engine: Engine) -> int:
@@ -146,5 +144,3 @@ class Steering:
     def _follow(self, told: Entered | Finished) -> None:
         if isinstance(told, Finished) and told.migration == self._number:
             self.pending = []
-            engine = self.query._engine
-            engine.moves.wanted = len(engine.workers)
