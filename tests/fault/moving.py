@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 import meander as me
+from meander.spark.gateway import Gateway
 from streams import PATIENCE_S, Feed, as_ints, wait_until
 
 OPTIONS = json.loads(sys.argv[1])
@@ -78,6 +79,9 @@ class Hook:
         if step != (wanted if wanted >= 0 else len(move.steps) + wanted):
             return
         self.phase = None
+        if OPTIONS.get("let_none_come"):
+            gateway = self.query._engine.gateway
+            gateway.request_executors(len(gateway.executors()) - 1)
         until = f"go-{OPTIONS['run']}-{self.count}"
         self.count += 1
         shifts = [shift for each in move.steps for shift in each.shifts]
@@ -164,10 +168,21 @@ def folders():
     return sorted(str(each) for each in Path(os.environ["SPARK_LOCAL_DIRS"]).glob("**/meander-*"))
 
 
+def session():
+    """Spark, with all of its executors there."""
+    master = OPTIONS.get("master", "local-cluster[3,1,1024]")
+    spark = me.session(master, **OPTIONS.get("spark", {}))
+    spark.sparkContext.setLogLevel("OFF")
+    gateway = Gateway(spark)
+    if not gateway.local:
+        executors = int(master.partition("[")[2].partition(",")[0])
+        wait_until(lambda: len(gateway.executors()) == executors, f"{executors} executors")
+    return spark
+
+
 def main():
     os.environ["MEANDER_TORN"] = str(SIGNALS)
-    spark = me.session(OPTIONS.get("master", "local-cluster[3,1,1024]"), **OPTIONS.get("spark", {}))
-    spark.sparkContext.setLogLevel("OFF")
+    spark = session()
     feed = Feed(Path(OPTIONS["input"]), as_ints([]).schema)
     quick = OPTIONS.get("quick", False)
     sink = Quick() if quick else Telling(OPTIONS["output"], "parquet", "overwrite", {})

@@ -6,6 +6,7 @@ The phases are entered by a hook: the query is held where a step enters one, the
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -130,9 +131,8 @@ def test_python_workers_are_killed_while_they_copy_and_while_they_catch_up(flow)
 
 def test_a_target_that_does_not_come_back_fails_the_migration_and_the_query_goes_on(flow):
     flow = flow(208)
-    wishes = [*moves(["ready"]), {"workers": 3, "executors_within_s": 120}]
-    # One executor less than workers wanted, for longer than anybody waits.
-    program = flow.start(wishes, settings={"executors_within_s": 0.1}, quick=True)
+    wishes = [*moves(["ready"]), {"workers": 3, "executors_within_s": 300}]
+    program = flow.start(wishes, let_none_come=True, settings={"executors_within_s": 0.5}, quick=True)
     held = program.wait_for("held")
     assert kill(victim(held, "targets"))
     flow.go_on(held)
@@ -225,9 +225,10 @@ def test_the_checkpoints_disk_is_full(flow, small_disk):
         flow.go_on(held)
         assert program.wait() == 3, program.text()
         (failed,) = program.told("failed")
-        message = failed["message"]
-        assert "space" in message, message
-        assert "\n" not in message, message
+        sentence, *more = failed["message"].splitlines()
+        assert re.search(r"[Nn]o space( is)? left", sentence), failed
+        # Spark writes to the checkpoint too; where that is what failed, its account of the query follows.
+        assert not more or failed["kind"] == "StreamingQueryException", failed
         (small_disk / "ballast").unlink()
         goal = held["goal"] if phase != "copying" else None
         if goal is not None:

@@ -154,6 +154,24 @@ def test_the_summary_for_people(run):
     assert "operator 1, worker 3: 6 bins: 10-15" in text
 
 
+def test_a_migration_under_way_is_shown(run, tmp_path):
+    place = Location.of(tmp_path)
+    Identity.of(BINS, STAGES[:1], id="the-id").settle(place)
+    log = Log.open(place)
+    log.claim("box", 7)
+    left = {
+        "migration": 3,
+        "total": 5,
+        "rules": {},
+        "steps": [{"number": 4, "shifts": [[0, 1, 0, 1, 8], [0, 2, 0, 1, 8]]}],
+    }
+    stage = StageCommit(None, (0,) * BINS)
+    log.append(Commit(0, 0, 0, "q", "o", (stage,), journal={"wanted": [2], "migration": left}))
+    told = json.loads(run("-f", "json", place=tmp_path)[1])
+    assert "migration 3 is under way: 1 of 5 steps and 2 bins are left" in run("-f", "table", place=tmp_path)[1]
+    assert told["migration"] == {"number": 3, "steps": 5, "steps_left": 1, "bins_left": 2}
+
+
 @pytest.mark.parametrize("version", [0, 1, 7, 23, VERSIONS - 1, None])
 def test_state_read_from_snapshots_and_deltas_is_what_the_stream_made(run, history, version):
     counts, seen = history.after[-1 if version is None else version]

@@ -156,12 +156,22 @@ def _summary(found: Reader, version: int | None, as_json: bool) -> None:
         if commit
         else None,
         "driver": vars(writer) if writer else None,
+        "migration": _migration((commit.journal if commit else None) or {}),
         "operators": stages,
     }
     if as_json:
         print(json.dumps(answer))
     else:
         _print_summary(answer)
+
+
+def _migration(noted: dict[str, Any]) -> dict[str, int] | None:
+    """What is left of a migration that was under way; a driver that starts goes on with it."""
+    left = noted.get("migration")
+    if left is None:
+        return None
+    bins = sum(len(step["shifts"]) for step in left["steps"])
+    return {"number": left["migration"], "steps": left["total"], "steps_left": len(left["steps"]), "bins_left": bins}
 
 
 def _print_summary(answer: dict[str, Any]) -> None:
@@ -179,6 +189,12 @@ def _print_summary(answer: dict[str, Any]) -> None:
         console.print(
             f"version {answer['version']} of {versions}: batch {commit['batch']}{tick} at {when}, {commit['rows']} "
             f"rows in, {commit['late']} late, {commit['dead']} dead",
+            markup=False,
+        )
+    if moving := answer["migration"]:
+        console.print(
+            f"migration {moving['number']} is under way: {moving['steps_left']} of {moving['steps']} steps and "
+            f"{moving['bins_left']} bins are left",
             markup=False,
         )
     table = Table(box=None, pad_edge=False)
