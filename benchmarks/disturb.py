@@ -39,6 +39,8 @@ from migrate_measure import NONE, Case, Record
 CONSOLE = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 GROUPS = 32
 MODES = ("live", "pause", "pause_bins", "restart", "restart_workers")
+AFTER = 3
+"""Batches to be seen after the end."""
 TICKS = ((10.0, 3.0), (3.0, 1.0), (1.0, 0.3), (0.3, 0.1))
 
 
@@ -108,10 +110,13 @@ def disturb(stage: Stage, given: Disturbance, began: float) -> list[dict[str, An
             moves.append({"from_s": time.time() - began, "bins": len(to)})
             moving = system.query.move(to, mode=given.case.mode, **{"schedule": "batched", **given.case.options})
             due += given.every_s
-    mark("end")
+    end = mark("end")
     if moving is not None:
         moving.wait(60)
         moves[-1] |= {"until_s": time.time() - began, "status": moving.status}
+    # Rows that come out in the last slot before the end are committed after it.
+    while sum(each.ended_s > end for each in stage.commits.batches) < AFTER and time.time() < end + 60:
+        stage.sleep(0.1)
     return moves
 
 

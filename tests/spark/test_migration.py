@@ -120,6 +120,16 @@ def test_a_migration_goes_on_when_nothing_comes(case):
     case.finish()
 
 
+def test_before_the_first_row_there_is_nothing_to_copy(case):
+    case = case()
+    move = case.query.rescale(3)
+    assert move.wait(PATIENCE_S)
+    assert (move.status, len(case.query.workers), case.query.version) == ("done", 3, -1)
+    case.go(2)
+    assert len(case.query.workers) == 3
+    case.finish()
+
+
 def test_rebalance_and_move_and_dry_runs(case):
     case = case(workers=3)
     case.go(2)

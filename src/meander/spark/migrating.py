@@ -226,9 +226,13 @@ class Migration:
                 self._proposal = self._propose()
             with engine.lock:
                 same = all((a == b).all() for a, b in zip(before, engine.ledger.owners, strict=True))
-                if same:
+                empty = engine.version < 0  # there is no state to copy, and perhaps no row for a long time
+                if same and empty:
+                    engine.moves.take_over(self.steps)
+                elif same:
                     self._begin(engine, rules or self._request.rules, copy_ms or self._request.copy_ms)
-                    return
+            if same:
+                return self.conclude() if empty else None
 
     def _begin(self, engine: Engine, rules: Rules, copy_ms: float) -> None:
         self._status = "running"
@@ -288,6 +292,13 @@ class Migration:
                 engine.seats.places.known.pop(executor, None)
             self._let_go = len(free)
             engine.moves.happenings.tell("executors", let_go=free)
+
+    def conclude(self) -> None:
+        """All bins have flipped at once: dismiss who owns nothing any more, and be done."""
+        self._phases = dict.fromkeys((step.number for step in self.steps), Phase.RELEASED)
+        self._status = "done"
+        self._let_executors_go(self.dismiss_idle())
+        self._end("done")
 
     def _end(self, status: str, reason: str = "") -> None:
         self._status, self._reason = status, reason

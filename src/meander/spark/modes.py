@@ -65,7 +65,7 @@ def restart(migration: Migration) -> None:
     _wait_for_version(migration, version + 1)
     migration.longest_hold_ms = (time.perf_counter() - began) * 1000
     migration.rows_held = _rows_after(migration, version)
-    _flipped(migration)
+    migration.conclude()
 
 
 def restart_workers(migration: Migration) -> None:
@@ -93,15 +93,7 @@ def restart_workers(migration: Migration) -> None:
     _wait_for_version(migration, version + 1)
     migration.longest_hold_ms = (time.perf_counter() - began) * 1000
     migration.rows_held = _rows_after(migration, version)
-    _flipped(migration)
-
-
-def _flipped(migration: Migration) -> None:
-    from meander.migration.protocol import Phase
-
-    migration._phases = dict.fromkeys((step.number for step in migration.steps), Phase.RELEASED)
-    migration._let_executors_go(migration.dismiss_idle())
-    migration._end("done")
+    migration.conclude()
 
 
 def _wait_for_version(migration: Migration, version: int) -> None:
