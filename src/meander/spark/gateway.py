@@ -107,6 +107,14 @@ class Gateway:
         made = session._jsparkSession.createDataset(rdd, encoder or self.control_encoder)
         return DataFrame(made.toDF(), session)
 
+    def empty(self, session: SparkSession, schema: StructType) -> DataFrame:
+        """No rows of a schema, made in the JVM: of a Python list Spark would start Python processes to read it."""
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        inner = session._jsparkSession
+        made = inner.createDataFrame(self.jvm.java.util.ArrayList(), inner.parseDataType(schema.json()))
+        return DataFrame(made, session)
+
     def task(self, function: ArrowTask, schema: StructType) -> Callable[[DataFrame, bool], DataFrame]:
         """`mapInArrow` whose function is serialised once, not once a batch; the flag asks for a barrier."""
         from pyspark.sql.classic.dataframe import DataFrame

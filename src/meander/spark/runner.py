@@ -161,4 +161,4 @@ class Runner:
             self.session = self.source.sparkSession.newSession()
             self.session.conf.set("spark.sql.adaptive.enabled", "false")
             self.session.conf.set("spark.sql.session.timeZone", "UTC")
-        return self.session.createDataFrame([], self.source.schema)
+        return self.engine.gateway.empty(self.session, self.source.schema)
