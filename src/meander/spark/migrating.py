@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ class Migration:
         self._reason = ""
         self._ended = threading.Event()
         self._cancelled = threading.Event()
+        self._gave_way = False
         self._phases: dict[int, Phase] = {}
         self._first_flip_s: float | None = None
         self._began_s = time.monotonic()
@@ -163,6 +165,7 @@ class Migration:
     def give_way(self) -> None:
         """Do not begin any more, because another wish has come; one that is meant for a later time stays."""
         if self._status == "waiting" and self._request.at_time is None:
+            self._gave_way = True
             self._cancelled.set()
 
     # --- what it does ----------------------------------------------------------------------
@@ -174,21 +177,22 @@ class Migration:
 
     def _run(self) -> None:
         try:
-            self._wait_for_its_time()
-            if self._cancelled.is_set():
-                return self._end("cancelled", "cancelled by the user")
-            self._bring_executors()
-            if self._cancelled.is_set():
-                self._let_executors_go([])
-                return self._end("cancelled", "cancelled by the user")
             from meander.spark.modes import MODES
 
-            MODES[self._request.mode](self)
+            self._wait_for_its_time()
+            self._bring_executors()
+            if not self._cancelled.is_set():
+                MODES[self._request.mode](self)
+                return
+            end = ("replaced", "another wish came first") if self._gave_way else ("cancelled", "cancelled by the user")
         except MeanderError as problem:
-            self._end("failed", str(problem))
+            end = ("failed", str(problem))
         except Exception as problem:
             logger.exception("a migration has failed")
-            self._end("failed", f"{type(problem).__name__}: {problem}")
+            end = ("failed", f"{type(problem).__name__}: {problem}")
+        with suppress(Exception):
+            self._let_executors_go([])
+        self._end(*end)
 
     def _wait_for_its_time(self) -> None:
         at = self._request.at_time
@@ -199,6 +203,8 @@ class Migration:
                 raise MigrationFailed("the query ended before the time of this migration")
 
     def _bring_executors(self) -> None:
+        if self._cancelled.is_set():
+            return
         engine = self._query._engine
         needed = {*self._proposal.workers, *engine.moves.participants}
         new = [worker for worker in sorted(needed) if worker not in engine.seats.now]
