@@ -235,7 +235,7 @@ def test_the_checkpoints_disk_is_full(flow, small_disk):
         sentence, *more = failed["message"].splitlines()
         assert re.search(r"[Nn]o space( is)? left", sentence), failed
         # Spark writes to the checkpoint too; where that is what failed, its account of the query follows.
-        assert not more or failed["kind"] == "StreamingQueryException", failed
+        assert not more, failed
         (small_disk / "ballast").unlink()
         # The version that begins the migration was not committed: it never happened.
         goal = None if phase == "copying" else held["goal"]

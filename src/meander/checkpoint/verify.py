@@ -51,6 +51,10 @@ def _look(location: Location, numbers: list[int]) -> Findings:
     needed = _index_after(line, findings)
     named = {ref.path: ref for entry in line if entry.commit for ref in entry.commit.files() if ref.path}
     inline = [ref for entry in line if entry.commit for ref in entry.commit.files() if ref.path is None]
+    for entry in line:
+        if entry.index is not None:
+            # What the oldest version needs was committed before it, and only its index knows.
+            named |= {ref.path: ref for ref in Index.from_json(entry.index).files() if ref.path}
     present = [f"{folder}/{name}" for folder in ("deltas", "snapshots", "side") for name in location.list(folder)]
     for ref in needed.files():
         if ref.path is not None:

@@ -27,6 +27,7 @@ from meander.spark.runner import Runner
 from meander.spark.settings import Settings
 from meander.spark.sinks import Sink, sink_of
 from meander.spark.steering import Steering
+from meander.spark.watch import in_short
 from meander.values import whole
 
 if TYPE_CHECKING:
@@ -203,7 +204,8 @@ class Query:
             return self._engine.failure
         if self._engine.stopping:
             return None
-        return self._inner.exception()
+        found = self._inner.exception()
+        return None if found is None else QueryFailed(in_short(found))
 
     def dead_letters(self) -> pa.Table:
         """The rows that could not be used, each with its reason, operator and version."""

@@ -54,7 +54,7 @@ class Watchdog:
 
     def _look(self) -> None:
         while not self._ended.wait(self._every_s):
+            # Again and again: the job may not have been submitted when the executor went.
             if self._gone():
                 self.barked = True
                 self._cancel()
-                return
