@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from streams import Feed, Program, as_ints, by_batch, files_written, recounted, state_of
+from flow import Flow
+from streams import Feed, Program, as_ints, by_batch, files_written, recounted, state_of, wait_until
 
 DRIVER = Path(__file__).parent / "driver.py"
 
@@ -65,3 +71,59 @@ def case(tmp_path):
     for each in made:
         for program in each.programs:
             program.end()
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A standalone cluster of one machine: its master's URL and the process of its worker."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_WORKER_DIR": str(tmp_path / "work"),
+        "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
+        "SPARK_NO_DAEMONIZE": "1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    roles = {
+        "master.Master": ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
+        "worker.Worker": [
+            "--host",
+            "127.0.0.1",
+            "-c",
+            "2",
+            "-m",
+            "3g",
+            "--webui-port",
+            "0",
+            f"spark://127.0.0.1:{port}",
+        ],
+    }
+    started = []
+    with (tmp_path / "cluster.log").open("ab") as log:
+        for role, options in roles.items():
+            command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", *options]
+            started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
+    wait_until(lambda: "Successfully registered with master" in (tmp_path / "cluster.log").read_text(), "the cluster")
+    yield f"spark://127.0.0.1:{port}", started[1].pid
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def flow(tmp_path):
+    made: list[Flow] = []
+
+    def make(seed, **options) -> Flow:
+        made.append(Flow(tmp_path, seed, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()

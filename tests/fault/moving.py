@@ -139,7 +139,7 @@ def moved_about(query):
         hold = options.pop("hold", None)
         if hold is not None:
             hook.hold(*hold)
-        see_through(query, query.rescale(options.pop("workers"), keep_executors=True, **options))
+        see_through(query, query.rescale(options.pop("workers"), **{"keep_executors": True, **options}))
         assert hold is None or hook.phase is None, f"no step was ever {hold}"
 
 
@@ -175,7 +175,7 @@ def session():
     spark.sparkContext.setLogLevel("OFF")
     gateway = Gateway(spark)
     if not gateway.local:
-        executors = int(master.partition("[")[2].partition(",")[0])
+        executors = OPTIONS.get("executors") or int(master.partition("[")[2].partition(",")[0])
         wait_until(lambda: len(gateway.executors()) == executors, f"{executors} executors")
     return spark
 

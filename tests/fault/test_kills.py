@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -75,49 +69,6 @@ def kill_executors(case, program, above: int, count: int) -> None:
         assert not program.ended, f"the input was too short:\n{program.text()}"
         found = wait_until(lambda: executors(above), "an executor")
         assert kill(case.rng.choice(found))
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """A standalone cluster of one machine: its master's URL and the process of its worker."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "SPARK_WORKER_DIR": str(tmp_path / "work"),
-        "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
-        "SPARK_NO_DAEMONIZE": "1",
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    roles = {
-        "master.Master": ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
-        "worker.Worker": [
-            "--host",
-            "127.0.0.1",
-            "-c",
-            "2",
-            "-m",
-            "3g",
-            "--webui-port",
-            "0",
-            f"spark://127.0.0.1:{port}",
-        ],
-    }
-    started = []
-    with (tmp_path / "cluster.log").open("ab") as log:
-        for role, options in roles.items():
-            command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", *options]
-            started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
-    wait_until(lambda: "Successfully registered with master" in (tmp_path / "cluster.log").read_text(), "the cluster")
-    yield f"spark://127.0.0.1:{port}", started[1].pid
-    for process in started:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def test_executors_of_a_standalone_cluster(case, cluster):

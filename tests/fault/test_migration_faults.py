@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import pytest
 
-from flow import Flow, wait_for_move
+from flow import wait_for_move
 from streams import below, kill, python_workers
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
@@ -22,19 +22,6 @@ pytestmark = [pytest.mark.fault, pytest.mark.spark]
 PHASES = ("copying", "ready", "flipping", "flipped", "released")
 STOPPED_S = 20
 JVM = "org.apache.spark.deploy.SparkSubmit"
-
-
-@pytest.fixture
-def flow(tmp_path):
-    made: list[Flow] = []
-
-    def make(seed, **options) -> Flow:
-        made.append(Flow(tmp_path, seed, **options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.end()
 
 
 def moves(phases=PHASES, step=1, **options):
