@@ -314,6 +314,8 @@ def test_moves_as_data_take_effect_at_their_batch(spark, tmp_path):
     try:
         case.go(1)
         wait_until(lambda: any(each["event"] == "planned" for each in case.query.events), "the moves")
+        control.add(pa.table({"batch": [6], "bin": [7], "worker": [1]}))  # what came before is not forgotten for it
+        wait_until(lambda: case.query._engine.moves.count == 2, "the second moves")
         owner_at: dict[int, tuple[int, int, int]] = {}
         for _ in range(7):
             case.go(1)
@@ -323,6 +325,7 @@ def test_moves_as_data_take_effect_at_their_batch(spark, tmp_path):
         assert [owner_at[batch][0] for batch in (3, 4, 5, 6, 7)] == [0, 1, 1, 0, 0]
         assert [owner_at[batch][1] for batch in (3, 4, 5)] == [0, 1, 1]
         assert owner_at[3][2] == 2
+        assert owners(case.query)[7] == 1
         (refused,) = [each for each in case.query.events if each["event"] == "refused"]
         assert refused["reason"] == "there is no bin 99: the bins are 0 to 31"
         case.finish()

@@ -275,8 +275,16 @@ class Migration:
         except Exception:
             logger.exception("workers that own nothing could not be cleared up")
         finally:
+            self._let_rows_go()
             self._processes_after = self._query._engine.moves.processes
             self._ended.set()
+
+    def _let_rows_go(self) -> None:
+        """Hold no rows back any more, and take over how many waited, and for how long."""
+        if self._request.mode == "pause_bins":
+            runner = self._query._runner
+            runner.holds_back = False
+            self.rows_held, self.longest_hold_ms = runner.rows_held, runner.longest_hold_ms
 
     def dismiss_idle(self) -> list[str]:
         """Remove workers that have nothing to do any more, with what they have left; returns their executors."""
@@ -307,6 +315,7 @@ class Migration:
         self._end("done")
 
     def _end(self, status: str, reason: str = "") -> None:
+        self._let_rows_go()
         self._status, self._reason = status, reason
         self._ended_s = time.monotonic()
         self._last_version = self._query.version

@@ -48,9 +48,6 @@ def pause_bins(migration: Migration) -> None:
     runner = migration._query._runner
     runner.rows_held, runner.longest_hold_ms, runner.holds_back = 0, 0.0, True
     migration.submit(unlimited(migration._request.rules), UNHURRIED_MS)
-    migration._ended.wait()
-    runner.holds_back = False
-    migration.rows_held, migration.longest_hold_ms = runner.rows_held, runner.longest_hold_ms
 
 
 def restart(migration: Migration) -> None:

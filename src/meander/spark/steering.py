@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meander.errors import InvalidOption
-from meander.migration.protocol import Entered, Finished, Rules
+from meander.migration.protocol import Rules
 from meander.migration.steps import Shift, Step
 from meander.spark.engine import Engine
 from meander.types import BinId, WorkerId
@@ -51,9 +51,6 @@ class Steering:
 
     def __init__(self, query: Query, control: DataFrame) -> None:
         self.query, self.control = query, control
-        self.pending: list[Update] = []
-        """What has not flipped yet, by batch."""
-        self._number: int | None = None
         self._inner: StreamingQuery | None = None
 
     def start(self) -> Steering:
@@ -108,29 +105,24 @@ class Steering:
         return None
 
     def _submit(self, engine: Engine, updates: Sequence[Update]) -> None:
-        left = self.pending if engine.moves.protocol.migration == self._number else []
-        flipped = {update for update in left if update.batch <= self._done_upto(engine)}
-        self.pending = sorted([*(each for each in left if each not in flipped), *updates], key=lambda each: each.batch)
-        steps = self._steps(engine)
+        """Add updates to what has not flipped yet; that is in the journal, so a restart or another plan loses none."""
+        left = [
+            Update(0 if step.at is None else step.at, shift.stage, shift.bin, shift.target)
+            for step in engine.moves.protocol.steps
+            for shift in step.shifts
+        ]
+        steps = self._steps(engine, sorted([*left, *updates], key=lambda each: each.batch))
         rules = Rules(engine.settings.copy_bytes, engine.settings.release_after)
         engine.moves.copy_ms = engine.settings.copy_ms
-        self._number = engine.moves.begin(steps, rules, self._follow)
+        engine.moves.begin(steps, rules, lambda _: None)
 
-    def _done_upto(self, engine: Engine) -> int:
-        """The last batch whose updates have flipped: that before the first step that has not."""
-        if not engine.moves.protocol.steps:
-            return 1 << 62
-        first = engine.moves.protocol.steps[0].at
-        assert first is not None
-        return first - 1
-
-    def _steps(self, engine: Engine) -> list[Step]:
+    def _steps(self, engine: Engine, updates: Sequence[Update]) -> list[Step]:
         """One step for each batch, from whoever owns a bin when its turn comes."""
         owners = [each.copy() for each in engine.ledger.owners]
         steps: list[Step] = []
-        for batch in sorted({update.batch for update in self.pending}):
+        for batch in sorted({update.batch for update in updates}):
             shifts: dict[tuple[int, int], Shift] = {}
-            for _, stage, bin_, worker in (each for each in self.pending if each.batch == batch):
+            for _, stage, bin_, worker in (each for each in updates if each.batch == batch):
                 source = WorkerId(int(owners[stage][bin_]))
                 size = int(engine.ledger.state_bytes[stage][bin_])
                 shifts.pop((stage, bin_), None)
@@ -140,7 +132,3 @@ class Steering:
                 owners[shift.stage][shift.bin] = shift.target
             steps.append(Step(len(steps), tuple(shifts.values()), batch))
         return steps
-
-    def _follow(self, told: Entered | Finished) -> None:
-        if isinstance(told, Finished) and told.migration == self._number:
-            self.pending = []
