@@ -1,5 +1,8 @@
 """The parts of the engine that need no Spark: messages, places, settings, dead letters, what a failure means."""
 
+import threading
+from itertools import chain, repeat
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -114,10 +117,27 @@ def test_a_failure_is_told_in_one_line():
     assert "PYSPARK_PYTHON" in in_short(RuntimeError("ModuleNotFoundError: No module named 'meander'"))
 
 
-def test_the_watchdog_cancels_once_an_executor_is_gone():
-    cancelled = []
-    looks = iter([False, False, True])
-    with Watchdog(lambda: next(looks), lambda: cancelled.append(True), every_s=0.001) as dog:
-        dog._thread.join(timeout=10)
-    assert cancelled == [True]
+def test_the_watchdog_cancels_again_and_again_once_an_executor_is_gone():
+    looks = chain([False, False], repeat(True))
+    cancelled, twice = [], threading.Event()
+
+    def cancel():
+        cancelled.append(True)
+        if len(cancelled) == 2:
+            twice.set()
+
+    with Watchdog(lambda: next(looks), cancel, every_s=0.001) as dog:
+        assert twice.wait(timeout=30)
     assert dog.barked
+
+
+def test_the_watchdog_keeps_quiet_while_every_executor_is_there():
+    looked = threading.Event()
+
+    def gone():
+        looked.set()
+        return False
+
+    with Watchdog(gone, lambda: None, every_s=0.001) as dog:
+        assert looked.wait(timeout=30)
+    assert not dog.barked
