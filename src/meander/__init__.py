@@ -25,15 +25,17 @@ The rooms, inner ones first; each may use only those above it:
     measure           load imbalance and waiting time, from loads and rates
     planning          what to move           scheduling    in which steps
     migration         how: copy, flip, release, as a state machine
+    control           when: rules that say whether it is worth it, with a reason
     route             key -> hash -> bin, the same as in Spark's JVM
     state             the rows of a worker's bins: mapped files, and this batch's own changes over them
     checkpoint        state files, the log of manifests, which file holds which bin
     operators         what a stream computes, one file per operator
-    spark             the engine on Spark    query         the user's way in
+    spark             the engine on Spark    native        Spark's own state, seen and steered
+    query             the user's way in
     cli               the command `meander`
 
-Only `spark` and `query` import Spark. `import meander` alone loads neither Spark nor Arrow, Numba or SciPy: they come
-with the first name that needs them.
+Only `spark`, `native` and `query` import Spark. `import meander` alone loads neither Spark nor Arrow, Numba or SciPy:
+they come with the first name that needs them.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ from meander.scheduling import schedule, schedules
 from meander.types import Assignment, BinId, Move, WorkerId
 
 if TYPE_CHECKING:
+    from meander.native.attached import attach
     from meander.operators.operator import Operator
     from meander.query import Query, stream
     from meander.spark import sinks
@@ -71,6 +74,7 @@ _LATER = {
     "Operator": "meander.operators.operator",
     "Query": "meander.query",
     "Timers": "meander.state.declare",
+    "attach": "meander.native.attached",
     "session": "meander.spark.session",
     "sinks": "meander.spark",
     "stream": "meander.query",
@@ -98,6 +102,7 @@ __all__ = [
     "Timers",
     "TooLarge",
     "WorkerId",
+    "attach",
     "check",
     "plan",
     "planners",

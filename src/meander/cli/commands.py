@@ -15,6 +15,7 @@ import meander
 from meander.cli import show
 from meander.cli.demo import run_demo
 from meander.cli.inspect import inspect
+from meander.cli.native import native
 from meander.cli.planners import show_planners
 from meander.cli.read import json_from, numbers_from, options_from
 from meander.errors import InvalidProblem
@@ -208,6 +209,7 @@ def schedules(format: FORMAT = None) -> None:
 
 
 app.command()(inspect)
+app.add_typer(native, name="native")
 
 
 @app.command()

@@ -71,7 +71,7 @@ class Report:
     """What a migration was and what it did to the stream.
 
     Args:
-        mode: how bins were moved: live, pause, pause_bins, restart or restart_workers.
+        mode: how bins were moved: live, pause, pause_bins, restart, restart_workers, or native.
         outcome: done, cancelled, replaced, failed, or running while it is under way; `reason` says why.
         planner, planner_ms: who chose, and how long that took.
         schedule: how it was cut into steps.
@@ -107,6 +107,8 @@ class Report:
     processes_after: tuple[str, ...] = ()
     executors: Mapping[str, int] = field(default_factory=dict)
     """Executors that were asked for, that came and that were let go."""
+    remarks: tuple[str, ...] = ()
+    """What did not go as it should, a sentence each."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, ready for JSON."""
@@ -130,4 +132,4 @@ class Report:
             told("after", self.after),
             f"  rows held {self.rows_held}, for {self.longest_hold_ms:.0f} ms at most, misrouted {self.rows_misrouted}",
         ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  {remark}" for remark in self.remarks)])

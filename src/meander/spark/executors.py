@@ -23,6 +23,13 @@ class Brought:
     came: tuple[str, ...]
 
 
+def await_executors(enough: Callable[[], bool], within_s: float, given_up: Callable[[], bool]) -> None:
+    """Wait until there are enough, or the time is over, or nobody wants them any more."""
+    deadline = time.monotonic() + within_s
+    while not enough() and time.monotonic() < deadline and not given_up():
+        time.sleep(LOOK_EVERY_S)
+
+
 def bring(gateway: Gateway, places: Places, workers: int, within_s: float, given_up: Callable[[], bool]) -> Brought:
     """See that there is a core for each of so many workers; asks the cluster manager for executors where not.
 
@@ -37,11 +44,9 @@ def bring(gateway: Gateway, places: Places, workers: int, within_s: float, given
     each = gateway.cores_of_executor() or max((place.cores for place in there), default=1)
     asked = math.ceil((workers - cores) / each)
     gateway.request_executors(len(there) + asked)
-    deadline = time.monotonic() + within_s
-    while cores < workers and time.monotonic() < deadline and not given_up():
-        time.sleep(LOOK_EVERY_S)
-        there = places.now()
-        cores = sum(place.cores for place in there)
+    await_executors(lambda: sum(place.cores for place in places.now()) >= workers, within_s, given_up)
+    there = places.now()
+    cores = sum(place.cores for place in there)
     came = tuple(place.executor for place in there if place.executor not in known)
     if cores < workers:
         gateway.request_executors(len(known))

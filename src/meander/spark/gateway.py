@@ -151,6 +151,14 @@ class Gateway:
         """How long Spark keeps a task for its place; acts on the next job."""
         self.jsc.conf().set("spark.locality.wait", wait)
 
+    def locality_wait(self) -> str:
+        """How long Spark keeps a task for its place, as it is set now."""
+        return str(self.jsc.conf().get("spark.locality.wait", "3s"))
+
+    def seconds(self, duration: str) -> float:
+        """A duration as Spark writes it, in seconds."""
+        return float(self.jvm.org.apache.spark.network.util.JavaUtils.timeStringAsMs(duration)) / 1000
+
     def cancel(self, tag: str) -> None:
         """Cancel the running jobs with this tag."""
         self.jsc.cancelJobsWithTag(tag)

@@ -37,7 +37,10 @@ class Ledger:
         self.rows = [np.zeros(bins, np.int64) for _ in owners]
         self.state_bytes = [np.zeros(bins, np.int64) for _ in owners]
         self.state_rows = [0] * len(self.owners)
-        self._work: list[NDArray[np.float64] | None] = [None] * len(self.owners)
+        self.work: list[NDArray[np.float64] | None] = [None] * len(self.owners)
+        """How much work each bin is, smoothed over versions; None while nothing has been measured."""
+        self.capacities: dict[int, float] = {}
+        """How fast workers are, where they are not alike."""
 
     @property
     def stages(self) -> range:
@@ -60,10 +63,10 @@ class Ledger:
             self.rows[stage] = self._sum(mine, "loads")
             self.state_rows[stage] = int(self._sum(mine, "state_rows").sum())
             self.state_bytes[stage] = self._sum(mine, "state_bytes")
-            before = self._work[stage]
+            before = self.work[stage]
             rows = self.rows[stage].astype(np.float64)
             if rows.any():
-                self._work[stage] = rows if before is None else before + RECENT * (rows - before)
+                self.work[stage] = rows if before is None else before + RECENT * (rows - before)
 
     def flip(self, shifts: Sequence[Shift]) -> None:
         """Give bins to others in the version that is being made; without any, it is as the one before."""
@@ -90,7 +93,7 @@ class Ledger:
         Workers that are named and own nothing take part; `owner` is who counts as the owner, should that be another.
         """
         owners = (self.owners[stage] if owner is None else owner).tolist()
-        work = self._work[stage]
+        work = self.work[stage]
         load = np.ones(self.bins) if work is None else 1.0 + work
         state = self.state_bytes[stage] + 1
         idle = () if isinstance(workers, int) else sorted(set(workers) - set(owners))
@@ -98,7 +101,9 @@ class Ledger:
         def planned(cap: float) -> Plan:
             there = [worker for worker in must_leave if worker in owners]
             given = workers if isinstance(workers, int) else sorted(workers)
-            problem = Problem(load.tolist(), state.tolist(), owners, given, cap, must_leave=there, idle=idle)
+            problem = Problem(
+                load.tolist(), state.tolist(), owners, given, cap, self.capacities, must_leave=there, idle=idle
+            )
             return plan(problem, planner, **(options or {}))
 
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meander.errors import MeanderError, MigrationFailed
+from meander.errors import MigrationFailed
 from meander.migration.progress import Latency, Progress, Report
 from meander.migration.protocol import Entered, Finished, Phase, Rules
-from meander.migration.steps import Step
-from meander.planning import Plan
 from meander.spark.engine import Engine
 from meander.spark.executors import Brought, bring
+from meander.spark.handle import LOOK_EVERY_S, Handle
 from meander.spark.rehearsal import rehearse
 from meander.spark.request import NO_LIMIT, Proposal, Request, proposed
 
@@ -31,25 +29,17 @@ logger = logging.getLogger("meander")
 AHEAD_S = 60.0
 """So long before the time it is meant for, a migration asks for executors and plans."""
 
-LOOK_EVERY_S = 0.05
 
-
-class Migration:
+class Migration(Handle):
     """A migration under way or ended: how far it is, how to wait for it or cancel it, and what it did."""
 
     def __init__(self, query: Query, request: Request, proposal: Proposal) -> None:
-        self._query, self._request, self._proposal = query, request, proposal
+        super().__init__(proposal)
+        self._query, self._request = query, request
         self.number: int | None = None
         """Its number once it is under way; events carry it."""
-        self._status = "waiting"
-        self._reason = ""
-        self._ended = threading.Event()
-        self._cancelled = threading.Event()
         self._gave_way = False
         self._phases: dict[int, Phase] = {}
-        self._first_flip_s: float | None = None
-        self._began_s = time.monotonic()
-        self._ended_s: float | None = None
         self._first_version = query.version + 1
         self._last_version: int | None = None
         self._before = _taken_ms(query.recent_progress)
@@ -60,40 +50,18 @@ class Migration:
         self._brought = Brought(0, 0, ())
         self._let_go = 0
         self.rows_held, self.longest_hold_ms = 0, 0.0
-        self._thread = threading.Thread(target=self._run, name="meander-migration", daemon=True)
 
     # --- what one sees ---------------------------------------------------------------------
-
-    @property
-    def status(self) -> str:
-        """One word: waiting (for executors or for its time), running, done, cancelled, replaced or failed."""
-        return self._status
-
-    @property
-    def plans(self) -> Mapping[str, Plan]:
-        """The plan for each operator."""
-        return self._proposal.plans
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """What flips together, in order."""
-        return self._proposal.steps
 
     @property
     def progress(self) -> Progress:
         """How far it is: bins, bytes and steps that have flipped, and how long the rest will take."""
         flipped = [step for step in self.steps if self._phases.get(step.number) in (Phase.FLIPPED, Phase.RELEASED)]
         done, size = sum(len(step.shifts) for step in flipped), sum(step.bytes for step in flipped)
-        left = self._proposal.bins - done
-        eta_s = None
-        if not left:
-            eta_s = 0.0
-        elif done and self._first_flip_s is not None:
-            spent = time.monotonic() - self._began_s
-            eta_s = spent / done * left
         return Progress(
-            self._phase(), done, self._proposal.bins, size, self._proposal.bytes, len(flipped), len(self.steps), eta_s
-        )
+            self._phase(), done, self._proposal.bins, size, self._proposal.bytes, len(flipped), len(self.steps),
+            self._eta_s(done),
+        )  # fmt: skip
 
     def _phase(self) -> str:
         if self._status != "running":
@@ -114,7 +82,6 @@ class Migration:
         history, last = query.recent_progress, self._last_version
         during = [each for each in history if each["version"] in self.versions]
         after = [each for each in history if last is not None and each["version"] > last]
-        ended = time.monotonic() if self._ended_s is None else self._ended_s
         restarts = self._request.mode in ("pause", "restart", "restart_workers")
         return Report(
             mode=self._request.mode, outcome=self._status, reason=self._reason,
@@ -123,7 +90,7 @@ class Migration:
             schedule="all_at_once" if restarts else self._request.schedule,
             workers_before=self._workers_before, workers_after=tuple(query.workers),
             bins=progress.bins, bytes=progress.bytes, steps=progress.steps,
-            versions=len(during), duration_s=ended - self._began_s,
+            versions=len(during), duration_s=self._spent_s(),
             before=Latency.of(self._before), during=Latency.of(_taken_ms(during)), after=Latency.of(_taken_ms(after)),
             rows_held=self.rows_held, longest_hold_ms=round(self.longest_hold_ms, 1),
             rows_misrouted=query.misrouted - self._misrouted,
@@ -131,26 +98,12 @@ class Migration:
             executors={"asked": self._brought.asked, "came": len(self._brought.came), "let_go": self._let_go},
         )  # fmt: skip
 
-    def wait(self, timeout_s: float | None = None, show: bool | None = None) -> bool:
-        """Wait until it is over and return whether it is; raises `MigrationFailed` where it has failed.
-
-        `show` draws a progress bar, by default where there is a terminal.
-        """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with _Bar(self, sys.stderr.isatty() if show is None else show) as bar:
-            while not self._ended.wait(LOOK_EVERY_S):
-                bar.draw()
-                if deadline is not None and time.monotonic() >= deadline:
-                    return False
-                if not self._query.is_active and self._status == "running" and self._request.mode != "restart":
-                    raise MigrationFailed(
-                        f"the query has ended with {self.progress.bins} of {self._proposal.bins} bins moved; started "
-                        "again, it goes on with the rest"
-                    )
-            bar.draw()
-        if self._status == "failed":
-            raise MigrationFailed(self._reason)
-        return True
+    def _check_query(self) -> None:
+        if not self._query.is_active and self._status == "running" and self._request.mode != "restart":
+            raise MigrationFailed(
+                f"the query has ended with {self.progress.bins} of {self._proposal.bins} bins moved; started "
+                "again, it goes on with the rest"
+            )
 
     def cancel(self) -> None:
         """Move nothing more: bins that have flipped stay where they are, copies of the others are dropped."""
@@ -185,11 +138,8 @@ class Migration:
                 MODES[self._request.mode](self)
                 return
             end = ("replaced", "another wish came first") if self._gave_way else ("cancelled", "cancelled by the user")
-        except MeanderError as problem:
-            end = ("failed", str(problem))
         except Exception as problem:
-            logger.exception("a migration has failed")
-            end = ("failed", f"{type(problem).__name__}: {problem}")
+            end = self._failure(problem)
         with suppress(Exception):
             self._let_executors_go([])
         self._end(*end)
@@ -260,8 +210,6 @@ class Migration:
         """Note how it goes on; called by the engine, in the thread that makes versions."""
         if isinstance(told, Entered):
             self._phases[told.step] = told.phase
-            if told.phase is Phase.FLIPPED and self._first_flip_s is None:
-                self._first_flip_s = time.monotonic()
             return
         self._status, self._reason = told.outcome, told.reason
         self._last_version = self._query._engine.version
@@ -316,11 +264,9 @@ class Migration:
 
     def _end(self, status: str, reason: str = "") -> None:
         self._let_rows_go()
-        self._status, self._reason = status, reason
-        self._ended_s = time.monotonic()
         self._last_version = self._query.version
         self._processes_after = self._query._engine.moves.processes
-        self._ended.set()
+        super()._end(status, reason)
 
     @classmethod
     def resumed(cls, query: Query) -> Migration:
@@ -347,33 +293,3 @@ def unlimited(rules: Rules) -> Rules:
 
 def _taken_ms(progress: Sequence[Mapping[str, Any]]) -> list[float]:
     return [float(np.sum(list(each["spent_ms"].values()))) for each in progress]
-
-
-class _Bar:
-    """A progress bar in a terminal; nothing elsewhere."""
-
-    def __init__(self, migration: Migration, show: bool) -> None:
-        self._migration, self._show = migration, show
-
-    def __enter__(self) -> _Bar:
-        if self._show:
-            from rich.console import Console
-            from rich.progress import BarColumn, TextColumn
-            from rich.progress import Progress as Bars
-
-            console = Console(stderr=True)
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
-            self._bars = Bars(*columns, console=console, transient=False)
-            self._bars.start()
-            self._task = self._bars.add_task("moving bins", total=1, told="")
-        return self
-
-    def draw(self) -> None:
-        """Show how far it is now."""
-        if self._show:
-            found = self._migration.progress
-            self._bars.update(self._task, total=max(1, found.of_bins), completed=found.bins, told=str(found))
-
-    def __exit__(self, *_: object) -> None:
-        if self._show:
-            self._bars.stop()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain, count, islice
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,9 @@ KINDS = ("rescale", "rebalance", "move")
 
 NO_LIMIT = 1 << 50
 
+OTHERS = ("copy_bytes", "copy_ms", "release_after", "keep_bytes", "patience", "executors_within_s", "keep_executors")
+"""Options that belong neither to a planner nor to a schedule."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -35,6 +39,7 @@ class Request:
         kind: rescale, rebalance or move.
         stages: the operators concerned, by number.
         workers: for rescale, how many there shall be.
+        among: for rebalance, who takes part; None: those who own something.
         targets: for move, the new owner of each bin.
         tau: the load cap; None is the usual one, or the smallest that can be kept.
         at: the batch, or the time in seconds since 1970, from which on it shall be in effect.
@@ -42,10 +47,11 @@ class Request:
 
     kind: str
     stages: tuple[int, ...]
-    rules: Rules
-    copy_ms: float
-    executors_within_s: float
+    rules: Rules = field(default_factory=Rules)
+    copy_ms: float = 100.0
+    executors_within_s: float = 60.0
     workers: int | None = None
+    among: tuple[WorkerId, ...] | None = None
     targets: Mapping[int, WorkerId] = field(default_factory=dict)
     tau: float | None = None
     planner: str = "free"
@@ -99,27 +105,40 @@ def made(kind: str, settings: Settings, stages: tuple[int, ...], given: Mapping[
     )
     copy_ms = positive("copy_ms", options.pop("copy_ms", settings.copy_ms))
     within_s = positive("executors_within_s", options.pop("executors_within_s", settings.executors_within_s))
+    batch, moment = _moment(options.pop("at", None))
+    request = Request(
+        kind, stages, rules, copy_ms, within_s, mode=mode,
+        at_batch=batch, at_time=moment, keep_executors=bool(options.pop("keep_executors", False)),
+        workers=options.pop("workers", None), targets=options.pop("targets", {}), tau=options.pop("tau", None),
+        **chosen(options),
+    )  # fmt: skip
+    refuse_rest(kind, options, request, OTHERS)
+    return request
+
+
+def chosen(options: dict[str, Any]) -> dict[str, Any]:
+    """Take planner and schedule, and what they take, out of options; returns them as fields of a `Request`."""
     planner, cut = options.pop("planner", "free"), options.pop("schedule", "batched")
     known = {"planner": planners(), "schedule": schedules()}
     for what, name in (("planner", planner), ("schedule", cut)):
         if name not in known[what]:
             raise InvalidOption(f"there is no {what} {name!r}; there are: {', '.join(known[what])}")
-    at = options.pop("at", None)
-    batch, moment = _moment(at)
-    request = Request(
-        kind, stages, rules, copy_ms, within_s, planner=planner, schedule=cut, mode=mode,
-        at_batch=batch, at_time=moment, keep_executors=bool(options.pop("keep_executors", False)),
-        workers=options.pop("workers", None), targets=options.pop("targets", {}), tau=options.pop("tau", None),
-        schedule_options={name: options.pop(name) for name in list(options) if name in schedules()[cut].options},
-        planner_options={name: options.pop(name) for name in list(options) if name in planners()[planner].options},
-    )  # fmt: skip
+    return {
+        "planner": planner,
+        "schedule": cut,
+        "schedule_options": {name: options.pop(name) for name in list(options) if name in schedules()[cut].options},
+        "planner_options": {name: options.pop(name) for name in list(options) if name in planners()[planner].options},
+    }
+
+
+def refuse_rest(kind: str, options: Mapping[str, Any], request: Request, others: Sequence[str]) -> None:
+    """Refuse an option that nobody has taken, naming those there are."""
     if options:
-        has = [*schedules()[cut].options, *planners()[planner].options, "copy_bytes", "copy_ms", "release_after"]
+        has = [*schedules()[request.schedule].options, *planners()[request.planner].options, *others]
         raise InvalidOption(
-            f"{kind} has no option {min(options)!r}; with planner {planner} and schedule {cut} there are: "
-            f"{', '.join(dict.fromkeys(has))}, keep_bytes, patience, executors_within_s, keep_executors"
+            f"{kind} has no option {min(options)!r}; with planner {request.planner} and schedule {request.schedule} "
+            f"there are: {', '.join(dict.fromkeys(has))}"
         )
-    return request
 
 
 def _moment(at: object) -> tuple[int | None, float | None]:
@@ -178,13 +197,14 @@ def _plans(request: Request, ledger: Ledger, present: Collection[WorkerId]) -> d
     if request.kind == "move":
         return {stage: _by_hand(request, ledger, stage) for stage in request.stages}
     if request.kind == "rebalance":
-        return {stage: ledger.plan(stage, ledger.workers_of(stage), **common) for stage in request.stages}
+        among = request.among
+        return {stage: ledger.plan(stage, among or ledger.workers_of(stage), **common) for stage in request.stages}
     assert request.workers is not None
-    chosen = _chosen(request, ledger, present, common)
-    return {stage: ledger.plan(stage, chosen, **common) for stage in request.stages}
+    staying = _staying(request, ledger, present, common)
+    return {stage: ledger.plan(stage, staying, **common) for stage in request.stages}
 
 
-def _chosen(
+def _staying(
     request: Request, ledger: Ledger, present: Collection[WorkerId], common: Mapping[str, Any]
 ) -> list[WorkerId]:
     """Which workers there shall be, the same for all operators concerned.
@@ -196,9 +216,9 @@ def _chosen(
     assert wanted is not None
     owning = sorted({worker for stage in request.stages for worker in ledger.workers_of(stage)})
     if wanted >= len(owning):
-        free = [WorkerId(each) for each in range(wanted + len(owning)) if each not in owning]
-        idle = [worker for worker in free if worker in present]
-        return sorted([*owning, *[*idle, *(each for each in free if each not in idle)][: wanted - len(owning)]])
+        idle = sorted(set(present) - set(owning))
+        new = (WorkerId(each) for each in count() if each not in owning and each not in idle)
+        return sorted([*owning, *islice(chain(idle, new), wanted - len(owning))])
     heaviest = max(request.stages, key=lambda stage: (int(ledger.state_bytes[stage].sum()), -stage))
     mine = ledger.workers_of(heaviest)
     if len(mine) > wanted:

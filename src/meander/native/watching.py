@@ -1,0 +1,228 @@
+"""What a query does, batch by batch: where each state partition ran, for how long, and how much state it has.
+
+Spark tells it through its listeners; nothing is asked of the query, and it waits for nobody here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from meander.native.internals import Internals, Partition, StatefulOperator
+
+logger = logging.getLogger("meander")
+
+REMEMBERED = 500
+RECENT = 0.3
+"""The weight of the last batch in the time of a partition: plans are made with it, and one batch is chance."""
+
+CLOSELY = 64
+"""So many tasks are looked at in every batch; with more, every second batch, every third, and so on."""
+
+_STATEFUL = ("StateStoreRDD", "ReadStateStoreRDD", "StateStoreAwareZipPartitionsRDD")
+_NUMBERS = {
+    "number of total state rows": "rows",
+    "number of updated state rows": "updated",
+    "number of removed state rows": "removed",
+    "memory used by state": "state_bytes",
+    "count of cache miss on states cache in provider": "loads",
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One task that served a state partition in a batch.
+
+    Args:
+        loads: how often its stores had to read state from the checkpoint so far, where the store counts it, else 0.
+        local: whether Spark ran it where the state was said to be.
+    """
+
+    executor: str
+    ms: float
+    rows: int = 0
+    updated: int = 0
+    removed: int = 0
+    state_bytes: int = 0
+    loads: int = 0
+    local: bool = True
+    speculative: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch that has ended."""
+
+    number: int
+    took_ms: float
+    rows_per_s: float
+    rows: int
+    ran: Mapping[Partition, Ran] = field(default_factory=dict)
+
+
+class Watch:
+    """The last batches of one run of a query, and what is known of its partitions."""
+
+    def __init__(self, internals: Internals, operators: Sequence[StatefulOperator]) -> None:
+        self._internals = internals
+        self._query, self._run = internals.query.id, internals.query.runId
+        self._groups = sorted({each.group for each in operators})
+        self.partitions = {group: max(o.partitions for o in operators if o.group == group) for group in self._groups}
+        self.odd_tasks: int | None = None
+        """How many tasks a stage with state had, where that is not one for each partition."""
+        self.closely = False
+        """Look at every task of every batch, however many there are: somebody needs to know where they run."""
+        self.batches: deque[Batch] = deque(maxlen=REMEMBERED)
+        self.last: dict[Partition, tuple[int, Ran]] = {}
+        self.ms: dict[Partition, float] = {}
+        self.ended = threading.Event()
+        self._stages: dict[int, int] = {}
+        self._by_metric: tuple[int, dict[int, int]] = (-1, {})
+        self._running: dict[int, dict[Partition, Ran]] = {}
+        self._news = threading.Condition()
+        self._end = internals.listen(_Listener(self))
+
+    def close(self) -> None:
+        """Listen no more."""
+        self.ended.set()
+        with self._news:
+            self._news.notify_all()
+        self._end()
+
+    @property
+    def batch(self) -> int:
+        """The last batch that ended; -1 before the first."""
+        return self.batches[-1].number if self.batches else -1
+
+    def after(self, batch: int, timeout_s: float) -> Batch | None:
+        """The newest batch that ended after this one, as soon as there is one; None: none came in time."""
+        with self._news:
+            self._news.wait_for(lambda: (self.batches and self.batch > batch) or self.ended.is_set(), timeout_s)
+            return self.batches[-1] if self.batches and self.batch > batch else None
+
+    # --- what Spark tells; called in the thread of its listener --------------------------------
+
+    def stage_submitted(self, event: Any) -> None:
+        """Note which stages are ours and keep state, and in which batch they run."""
+        properties = event.properties()
+        if properties is None or properties.getProperty("sql.streaming.queryId") != self._query:
+            return
+        info = event.stageInfo()
+        names = str(info.rddInfos().mkString("\n"))
+        if not any(name in names for name in _STATEFUL):
+            return
+        batch = int(properties.getProperty("streaming.sql.batchId"))
+        tasks = int(info.numTasks())
+        if tasks not in self.partitions.values():
+            self.odd_tasks = tasks
+        apart = -(-sum(self.partitions.values()) // CLOSELY)
+        if self.closely or batch % apart == 0 or not self.last:
+            self._stages[int(info.stageId())] = batch
+
+    def task_ended(self, event: Any) -> None:
+        """Note where a state partition ran, and what it has."""
+        stage = int(event.stageId())
+        if stage not in self._stages:
+            return
+        batch = self._stages[stage]
+        told = json.loads(self._internals.as_json(event))
+        info = told["Task Info"]
+        if info["Failed"] or info["Killed"]:
+            return
+        numbers = dict.fromkeys(_NUMBERS.values(), 0)
+        metrics = []
+        for each in info["Accumulables"]:
+            name = each.get("Name")
+            if name in _NUMBERS:
+                numbers[_NUMBERS[name]] += max(0, int(each.get("Update") or 0))
+                if name == "number of total state rows":
+                    metrics.append(int(each["ID"]))
+        group = self._group(batch, metrics)
+        if group is None:
+            return
+        ran = Ran(
+            str(info["Executor ID"]), float(told.get("Task Metrics", {}).get("Executor Run Time", 0)),
+            local=info["Locality"] in ("PROCESS_LOCAL", "NODE_LOCAL"), speculative=bool(info["Speculative"]), **numbers,
+        )  # fmt: skip
+        self._running.setdefault(batch, {})[Partition(group, int(info["Index"]))] = ran
+
+    def _group(self, batch: int, metrics: Sequence[int]) -> int | None:
+        if len(self._groups) == 1:
+            return self._groups[0]
+        if self._by_metric[0] != batch or not self._by_metric[1]:
+            self._by_metric = (batch, self._internals.groups_by_metric(batch))
+        return next((self._by_metric[1][each] for each in metrics if each in self._by_metric[1]), None)
+
+    def stage_completed(self, event: Any) -> None:
+        """A stage has ended: its number does not come again."""
+        self._stages.pop(int(event.stageInfo().stageId()), None)
+
+    def other(self, event: Any) -> None:
+        """Note that a batch, or the query, has ended."""
+        kind = str(event.getClass().getSimpleName())
+        if kind == "QueryTerminatedEvent" and str(event.runId().toString()) == self._run:
+            self.ended.set()
+            with self._news:
+                self._news.notify_all()
+        if kind != "QueryProgressEvent":
+            return
+        told = json.loads(str(event.progress().json()))
+        if told["runId"] == self._run:
+            self._batch_ended(told)
+
+    def _batch_ended(self, told: Mapping[str, Any]) -> None:
+        number = int(told["batchId"])
+        ran = self._running.pop(number, {})
+        for old in [each for each in self._running if each < number]:
+            del self._running[old]
+        for partition, task in ran.items():
+            before = self.last.get(partition)
+            self.last[partition] = (number, task)
+            if before is None or before[1].executor != task.executor:
+                continue  # it has just been loaded: that is not what a batch takes
+            known = self.ms.get(partition)
+            self.ms[partition] = task.ms if known is None else known + RECENT * (task.ms - known)
+        took = float(told["durationMs"].get("triggerExecution", 0))
+        rate = float(told.get("inputRowsPerSecond") or 0)
+        made = Batch(number, took, rate if math.isfinite(rate) else 0.0, int(told["numInputRows"]), ran)
+        if number == self.batch:
+            return  # Spark tells now and then that nothing has happened since
+        with self._news:
+            self.batches.append(made)
+            self._news.notify_all()
+
+
+class _Listener:
+    """What Spark's JVM calls; never raises, for Spark would log it for every event."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._calls = {
+            "onStageSubmitted": watch.stage_submitted,
+            "onTaskEnd": watch.task_ended,
+            "onStageCompleted": watch.stage_completed,
+            "onOtherEvent": watch.other,
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("on"):
+            raise AttributeError(name)
+        return lambda event: self._heard(name, event)
+
+    def _heard(self, name: str, event: Any) -> None:
+        call = self._calls.get(name)
+        if call is not None:
+            try:
+                call(event)
+            except Exception:
+                logger.debug("an event of Spark was not understood", exc_info=True)
+
+    class Java:
+        """The interface of Spark's that this implements."""
+
+        implements = ["org.apache.spark.scheduler.SparkListenerInterface"]  # noqa: RUF012
