@@ -230,7 +230,7 @@ def test_operators_with_a_shuffle_between_them_are_placed_apart(spark, tmp_path)
     load = Load(tmp_path / "in", 4)
     fewer = load.feed.read(spark).withWatermark("at", "1 hour").dropDuplicates(["key", "at"])
     counted = fewer.groupBy((F.col("key") % 7).alias("key"), F.window("at", "1 minute")).count()
-    query, _ = started(load, counted.select(F.concat_ws(":", "key", "window"), "count"), tmp_path, "append")
+    query, _ = started(load, counted.select(F.concat_ws(":", "key", "window.start"), "count"), tmp_path, "append")
     with load, me.attach(query, within_s=PATIENCE_S) as attached:
         assert attached.operators == {0: "0:stateStoreSave", 1: "1:dedupe"}
         executors = attached.executors
