@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import random
-import threading
 from collections import Counter
 
-import pyarrow as pa
 import pytest
 
 import meander as me
-from streams import PATIENCE_S, Feed, wait_until
+from pour import PARTITIONS, Load, counts, on, plain_session, started
+from streams import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.spark
 
-PARTITIONS = 6
-KEYS = 400
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-SCHEMA = pa.schema([("key", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])
 
 
 @pytest.fixture(scope="module")
 def spark():
-    """As somebody who has never heard of us would start it, but for fewer partitions."""
-    import os
-    import sys
-
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local-cluster[3,1,1024]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.shuffle.partitions", PARTITIONS).config("spark.sql.session.timeZone", "UTC")
-    session = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
+    session = plain_session("local-cluster[3,1,1024]")
     yield session
     session.stop()
 
@@ -40,65 +25,6 @@ def spark():
 @pytest.fixture(autouse=True)
 def _published_elsewhere(monkeypatch, tmp_path):
     monkeypatch.setenv("MEANDER_RUNTIME_DIR", str(tmp_path / "runtime"))
-
-
-class Load:
-    """Rows that keep coming while something is done to the query, always a batch or two ahead of it."""
-
-    def __init__(self, folder, seed: int, rows: int = 150) -> None:
-        self.feed, self.batches = Feed(folder, SCHEMA), []
-        self.query = None
-        self._rng, self._rows = random.Random(seed), rows
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._pour, daemon=True)
-        self.add()
-
-    def add(self) -> None:
-        count, rng = len(self.batches), self._rng
-        keys = [int(rng.paretovariate(0.4)) % KEYS for _ in range(self._rows)]
-        times = [1_700_000_000_000_000 + (count * self._rows + each) * 10_000 for each in range(self._rows)]
-        rows = pa.table({"key": keys, "at": pa.array(times, pa.timestamp("us", "UTC")), "n": range(self._rows)})
-        self.batches.append(rows.cast(SCHEMA))
-        self.feed.add(self.batches[-1])
-
-    def _pour(self) -> None:
-        while not self._ended.wait(0.05):
-            done = self.query.lastProgress
-            if done is not None and len(self.batches) < done["batchId"] + 3:
-                self.add()
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._ended.set()
-        self._thread.join()
-
-    @property
-    def rows(self) -> pa.Table:
-        return pa.concat_tables(self.batches)
-
-
-def started(load, frame, tmp_path, mode):
-    """The query, and the newest result of each key as its sink has got them."""
-    latest = {}
-
-    def take(rows, batch):
-        for row in rows.collect():
-            latest[row[0]] = tuple(row)
-
-    writer = frame.writeStream.outputMode(mode).foreachBatch(take)
-    load.query = writer.option("checkpointLocation", str(tmp_path / "ck")).start()
-    return load.query, latest
-
-
-def counts(load):
-    return dict(Counter(load.rows["key"].to_pylist()))
-
-
-def on(attached, group=0):
-    return Counter(attached.assignment[attached.operators[group]])
 
 
 def test_an_aggregate_is_seen_spread_drained_and_rescaled(spark, tmp_path):

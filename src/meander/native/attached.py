@@ -44,7 +44,9 @@ PUBLISH_EVERY_S = 2.0
 OTHERS = ("fresh_bytes", "snapshot_batches", "tries", "executors_within_s", "dry_run")
 
 
-def attach(query: StreamingQuery, *, within_s: float = 60.0, publish: bool = True) -> Attached:
+def attach(
+    query: StreamingQuery, *, within_s: float = 60.0, publish: bool = True, locality_wait: str | None = None
+) -> Attached:
     """See and steer where the state of a running query is; the query goes on as it is.
 
     Args:
@@ -52,6 +54,8 @@ def attach(query: StreamingQuery, *, within_s: float = 60.0, publish: bool = Tru
             dropDuplicates, a join of two streams, applyInPandasWithState, transformWithState.
         within_s: how long to wait for its first batch to end.
         publish: let `meander native top`, of the same user on this machine, show what is observed.
+        locality_wait: for as long as it is attached, Spark waits so long for a task's place ("20s") before an idle
+            executor takes it, and with it the state: for queries whose stages take longer than spark.locality.wait.
     """
     internals = Internals.of(query)
     deadline = time.monotonic() + positive("within_s", within_s)
@@ -64,14 +68,17 @@ def attach(query: StreamingQuery, *, within_s: float = 60.0, publish: bool = Tru
     operators = internals.operators()
     if not operators:
         raise InvalidOption("the query has no stateful operator, so there is no state to place")
-    return Attached(Placement(internals, operators, Watch(internals, operators)), publish)
+    return Attached(Placement(internals, operators, Watch(internals, operators)), publish, locality_wait)
 
 
 class Attached:
     """A running query of Spark's own, to look at and to steer. Made by `me.attach`."""
 
-    def __init__(self, placement: Placement, publish: bool) -> None:
+    def __init__(self, placement: Placement, publish: bool, locality_wait: str | None) -> None:
         self._placement = placement
+        self._locality_wait = placement.gateway.locality_wait()
+        if locality_wait is not None:
+            self._set_locality_wait(locality_wait)
         self._happenings = Happenings()
         self._migration: NativeMigration | None = None
         self._pilot: Pilot | None = None
@@ -222,10 +229,20 @@ class Attached:
             self._pilot.stop()
         if self._migration is not None:
             self._migration.cancel()
+            self._migration.join()
+        with suppress(Exception):
+            self._set_locality_wait(self._locality_wait)
         with suppress(Exception):
             self._placement.watch.close()
 
     # --- how -----------------------------------------------------------------------------------
+
+    def _set_locality_wait(self, wait: str) -> None:
+        try:
+            self._placement.gateway.seconds(wait)
+        except Exception:
+            raise InvalidOption(f"locality_wait is {wait!r}; it is a time as Spark writes it, such as '20s'") from None
+        self._placement.gateway.set_locality_wait(wait)
 
     def _check(self) -> None:
         if not self._placement.internals.is_active or self._placement.watch.ended.is_set():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,7 +128,12 @@ class NativeMigration(Handle):
         """End because another wish has come, and wait until it has."""
         self._replaced = True
         self._cancelled.set()
-        self._thread.join()
+        self.join()
+
+    def join(self) -> None:
+        """Wait until its thread has ended."""
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
 
     def _check_query(self) -> None:
         if self._watch.ended.is_set() and not self._thread.is_alive() and not self._ended.is_set():
@@ -136,17 +141,12 @@ class NativeMigration(Handle):
 
     # --- what it does ------------------------------------------------------------------------
 
-    def start(self) -> NativeMigration:
-        """Begin, in a thread of its own."""
-        self._thread.start()
-        return self
-
     def _run(self) -> None:
         self._watch.closely = True
         try:
             self._bring()
             self._status = "running"
-            with self._placement.held_together() if self._wish.empties else nullcontext():
+            with self._placement.held_together():
                 self._go()
                 if self._wish.empties:
                     self._empty()

@@ -24,7 +24,7 @@ from meander.types import WorkerId
 logger = logging.getLogger("meander")
 
 PATIENT_S = 20
-"""Seconds that Spark waits for a task's place while an executor is emptied."""
+"""Seconds that Spark waits for a task's place while partitions move."""
 
 
 class Placement:
@@ -178,8 +178,8 @@ class Placement:
     def held_together(self) -> Iterator[None]:
         """Have Spark wait for a task's place for longer, meanwhile.
 
-        Otherwise an executor that is being emptied takes, as soon as the others have been busy for
-        spark.locality.wait, what was moved off it.
+        Otherwise an executor without work takes what others have not begun within spark.locality.wait: one that was
+        just emptied gets everything back, and one that loads a partition loses the others it has.
         """
         before = self.gateway.locality_wait()
         if self.gateway.seconds(before) < PATIENT_S:

@@ -8,6 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Self
 
 from meander.errors import MeanderError, MigrationFailed
 from meander.migration.progress import Progress, Report
@@ -66,6 +67,11 @@ class Handle(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """Move nothing more: bins that have flipped stay where they are."""
+
+    def start(self) -> Self:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+        return self
 
     def wait(self, timeout_s: float | None = None, show: bool | None = None) -> bool:
         """Wait until it is over and return whether it is; raises `MigrationFailed` where it has failed.

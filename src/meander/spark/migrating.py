@@ -123,11 +123,6 @@ class Migration(Handle):
 
     # --- what it does ----------------------------------------------------------------------
 
-    def start(self) -> Migration:
-        """Begin, in a thread of its own."""
-        self._thread.start()
-        return self
-
     def _run(self) -> None:
         try:
             from meander.spark.modes import MODES
