@@ -1,7 +1,5 @@
 """A query of plain Spark, while it runs: see where its state is, spread it, empty an executor; every count is right."""
 
-import os
-import sys
 import tempfile
 import time
 
@@ -10,7 +8,6 @@ from pyspark.sql import functions as F
 
 import meander as me
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.sql.shuffle.partitions", 6)
 spark = builder.config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ pytestmark = pytest.mark.spark
 ROOT = Path(meander.__file__).parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if "me.session(" in path.read_text()]
+OF_THEIR_OWN = [path for path in sorted((ROOT / "examples").glob("*.py")) if "SparkSession" in path.read_text()]
 PAGES = [
     page
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -33,6 +37,15 @@ def test_an_example_runs_and_is_short(spark, example, capsys):
     assert len(code.splitlines()) < 50
     exec(compile(code, str(example), "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out.count("\n") >= 3
+
+
+@pytest.mark.parametrize("example", OF_THEIR_OWN, ids=lambda path: path.name)
+def test_an_example_that_starts_its_own_spark_runs_and_is_short(example, tmp_path):
+    assert len(example.read_text().splitlines()) < 50
+    environment = {**os.environ, "MEANDER_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, env=environment, timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") >= 3
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -27,8 +27,8 @@ def blocks(page, language):
 
 
 def needs_spark(code):
-    """Whether it is run in one session with all others of its kind, in tests/spark/test_examples.py."""
-    return "me.session(" in code
+    """Whether it is run in tests/spark/test_examples.py instead, in one session with others or in one of its own."""
+    return "me.session(" in code or "SparkSession" in code
 
 
 PURE = [page for page in PAGES if not any(map(needs_spark, blocks(page, "python")))]

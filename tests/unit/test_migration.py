@@ -533,7 +533,7 @@ def test_a_report_tells_what_it_did_to_the_stream():
         "  planned by ssm in 1.2 ms, moved live, batched",
         "  before  median 10 ms, p99 20 ms, worst 30 ms (20 versions)",
         "  during  median 11 ms, p99 21 ms, worst 31 ms (9 versions)",
-        "  after   no version",
+        "  after   none",
         "  rows held 4, for 15 ms at most, misrouted 0",
     ]
     assert str(replace(report, outcome="done", reason="")).startswith("done: 2 -> 3 workers")

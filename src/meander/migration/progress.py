@@ -20,6 +20,7 @@ class Progress:
         bytes, of_bytes: their state.
         steps, of_steps: steps that have flipped, and all.
         eta_s: seconds until the last flip at the pace so far, None while nothing has flipped.
+        unit: what bins are called: Spark's own are state partitions.
     """
 
     phase: str
@@ -30,13 +31,13 @@ class Progress:
     steps: int
     of_steps: int
     eta_s: float | None = None
+    unit: str = "bins"
 
     def __str__(self) -> str:
         left = "" if self.eta_s is None else f", about {self.eta_s:.0f} s left"
-        return (
-            f"{self.phase}: {self.bins} of {self.of_bins} bins, {self.bytes:,.0f} of {self.of_bytes:,.0f} bytes, "
-            f"step {self.steps} of {self.of_steps}{left}"
-        )
+        size = f"{self.bytes:,.0f} of {self.of_bytes:,.0f} bytes"
+        step = f"step {self.steps} of {self.of_steps}"
+        return f"{self.phase}: {self.bins} of {self.of_bins} {self.unit}, {size}, {step}{left}"
 
 
 @dataclass(frozen=True)
@@ -115,21 +116,26 @@ class Report:
         return asdict(self)
 
     def __str__(self) -> str:
+        native = self.mode == "native"
+        workers, bins, versions = ("executors", "partitions", "batches") if native else ("workers", "bins", "versions")
+
         def told(name: str, found: Latency | None) -> str:
             if found is None:
-                return f"  {name:<7} no version"
+                return f"  {name:<7} none"
             worst = f"median {found.median_ms:.0f} ms, p99 {found.p99_ms:.0f} ms, worst {found.max_ms:.0f} ms"
-            return f"  {name:<7} {worst} ({found.count} versions)"
+            return f"  {name:<7} {worst} ({found.count} {versions})"
 
         reason = f" ({self.reason})" if self.reason else ""
-        who = f"{len(self.workers_before)} -> {len(self.workers_after)} workers"
+        who = f"{len(self.workers_before)} -> {len(self.workers_after)} {workers}"
         lines = [
-            f"{self.outcome}{reason}: {who}, {self.bins} bins, {self.bytes:,.0f} bytes in {self.steps} steps and "
-            f"{self.versions} versions, {self.duration_s:.1f} s",
+            f"{self.outcome}{reason}: {who}, {self.bins} {bins}, {self.bytes:,.0f} bytes in {self.steps} steps and "
+            f"{self.versions} {versions}, {self.duration_s:.1f} s",
             f"  planned by {self.planner} in {self.planner_ms:.1f} ms, moved {self.mode}, {self.schedule}",
             told("before", self.before),
             told("during", self.during),
             told("after", self.after),
-            f"  rows held {self.rows_held}, for {self.longest_hold_ms:.0f} ms at most, misrouted {self.rows_misrouted}",
         ]
+        if not native:
+            held = f"rows held {self.rows_held}, for {self.longest_hold_ms:.0f} ms at most"
+            lines.append(f"  {held}, misrouted {self.rows_misrouted}")
         return "\n".join([*lines, *(f"  {remark}" for remark in self.remarks)])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meander.errors import InvalidOption, QueryFailed
+from meander.errors import Infeasible, InvalidOption, QueryFailed
 from meander.migration.protocol import Rules as NoCopies
 from meander.native.course import Rules
 from meander.native.internals import Internals, Partition
@@ -58,17 +58,37 @@ def attach(
             executor takes it, and with it the state: for queries whose stages take longer than spark.locality.wait.
     """
     internals = Internals.of(query)
+    if locality_wait is not None:
+        _check_wait(internals, locality_wait)
     deadline = time.monotonic() + positive("within_s", within_s)
-    while not internals.has_ended_a_batch and time.monotonic() < deadline and internals.is_active:
+    while not _is_loaded(internals):
+        if time.monotonic() > deadline or not internals.is_active:
+            raise QueryFailed(
+                f"the query has ended no batch within {within_s:g} s, so its state is nowhere yet; attach when rows "
+                "come"
+            )
         time.sleep(0.05)
-    if not internals.has_ended_a_batch:
-        raise QueryFailed(
-            f"the query has ended no batch within {within_s:g} s, so its state is nowhere yet; attach when rows come"
-        )
+    operators = internals.operators()
+    return Attached(Placement(internals, operators, Watch(internals, operators)), publish, locality_wait)
+
+
+def _is_loaded(internals: Internals) -> bool:
+    """Whether the state of a query is on executors; refuses a query that has none."""
+    if not internals.has_planned:
+        return False
     operators = internals.operators()
     if not operators:
         raise InvalidOption("the query has no stateful operator, so there is no state to place")
-    return Attached(Placement(internals, operators, Watch(internals, operators)), publish, locality_wait)
+    found = [internals.located([each], at) for each in operators for at in range(each.partitions)]
+    # Where one task serves all partitions of an operator, the others are never loaded.
+    return None not in found or (any(found) and internals.is_between_batches)
+
+
+def _check_wait(internals: Internals, wait: str) -> None:
+    try:
+        internals.gateway.seconds(wait)
+    except Exception:
+        raise InvalidOption(f"locality_wait is {wait!r}; it is a time as Spark writes it, such as '20s'") from None
 
 
 class Attached:
@@ -76,16 +96,16 @@ class Attached:
 
     def __init__(self, placement: Placement, publish: bool, locality_wait: str | None) -> None:
         self._placement = placement
-        self._locality_wait = placement.gateway.locality_wait()
+        self._wait_before = None if locality_wait is None else placement.gateway.locality_wait()
         if locality_wait is not None:
-            self._set_locality_wait(locality_wait)
+            placement.gateway.set_locality_wait(locality_wait)
         self._happenings = Happenings()
         self._migration: NativeMigration | None = None
         self._pilot: Pilot | None = None
         self._lock = threading.RLock()
-        if publish:
-            publisher = partial(self._publish, Publication(placement.internals.query.runId))
-            threading.Thread(target=publisher, name="meander-publish", daemon=True).start()
+        placement.watch.on_lost = lambda executor, why: self._happenings.tell("lost", executor=executor, reason=why)
+        publication = Publication(placement.internals.query.runId) if publish else None
+        threading.Thread(target=self._follow, args=(publication,), name="meander-attached", daemon=True).start()
 
     def __enter__(self) -> Attached:
         return self
@@ -181,10 +201,17 @@ class Attached:
             raise InvalidOption(f"there is no executor {name!r}; there are: {', '.join(self.executors)}")
         if set(self.executors) <= {*self._placement.draining, name}:
             raise InvalidOption(f"executor {name} is the last one; there is nowhere for its partitions to go")
+        if release and self._placement.internals.is_elastic:
+            raise InvalidOption(
+                "spark.dynamicAllocation.enabled is on, so Spark decides which executors there are; drain without "
+                "release, and Spark lets the empty one go"
+            )
+        wish = {**options, "leaving": name, "releases": release}
+        proposal = self._migrate("drain", None, {**wish, "dry_run": True})
         if options.get("dry_run"):
-            return self._migrate("drain", None, {**options, "leaving": name, "releases": release})
+            return proposal
         self._placement.draining.add(name)
-        return self._migrate("drain", None, {**options, "leaving": name, "releases": release})
+        return self._migrate("drain", None, wish)
 
     def refill(self, executor: str | int) -> None:
         """Let an executor that was drained take part again, from the next rebalance on."""
@@ -231,18 +258,9 @@ class Attached:
             self._migration.cancel()
             self._migration.join()
         with suppress(Exception):
-            self._set_locality_wait(self._locality_wait)
-        with suppress(Exception):
             self._placement.watch.close()
 
     # --- how -----------------------------------------------------------------------------------
-
-    def _set_locality_wait(self, wait: str) -> None:
-        try:
-            self._placement.gateway.seconds(wait)
-        except Exception:
-            raise InvalidOption(f"locality_wait is {wait!r}; it is a time as Spark writes it, such as '20s'") from None
-        self._placement.gateway.set_locality_wait(wait)
 
     def _check(self) -> None:
         if not self._placement.internals.is_active or self._placement.watch.ended.is_set():
@@ -289,7 +307,15 @@ class Attached:
         if len({each.cores for each in there}) > 1:
             ledger.capacities = {executor_of(each): float(each.cores) for each in there}
         request = replace(wish.request, among=workers)
-        return proposed(request, ledger, placement.names, workers, placement.watch.batch)
+        propose = partial(
+            proposed, ledger=ledger, names=placement.names, present=workers, version=placement.watch.batch
+        )
+        if kind != "spread":
+            return propose(request)
+        try:
+            return propose(replace(request, tau=0.0))
+        except Infeasible as error:
+            return propose(replace(request, tau=(error.smallest_tau or 0.0) * (1 + 1e-9)))
 
     def _ledger(self, even: bool) -> Ledger:
         """What is known of every partition, in the form that plans are made of."""
@@ -313,15 +339,18 @@ class Attached:
             raise InvalidOption(f"there is no operator {operator!r}; there are: {', '.join(known.values())}")
         return (found[0],)
 
-    def _publish(self, publication: Publication) -> None:
-        """Write what is observed for others to see, every now and then, until the query ends."""
+    def _follow(self, publication: Publication | None) -> None:
+        """Write what is observed for others to see, every now and then, until the query ends; then clear up."""
         watch = self._placement.watch
         batch = -2
-        while not watch.ended.is_set():
+        while not watch.ended.wait(PUBLISH_EVERY_S):
             found = watch.after(batch, PUBLISH_EVERY_S)
-            if found is not None:
+            if found is not None and publication is not None:
                 batch = found.number
                 with suppress(Exception):
                     publication.write(self._placement.observe(exact=False))
-                watch.ended.wait(PUBLISH_EVERY_S)
-        publication.close()
+        if publication is not None:
+            publication.close()
+        if self._wait_before is not None:
+            with suppress(Exception):
+                self._placement.gateway.set_locality_wait(self._wait_before)

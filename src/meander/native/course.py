@@ -155,8 +155,8 @@ class Course:
         told: list[Instruction] = []
         self._look_after(seen, told)
         again = self._check(seen, told) if self._steered else ()
-        while not self._left and not self._is_through:
-            self.at += 1
+        if not self._left and not self._is_through:
+            self.at += 1  # an empty step is a batch in which nothing moves
             self._begin()
         if self.is_finished:
             told.append(Finished())

@@ -126,7 +126,8 @@ class Internals:
     def trigger_ms(self) -> float:
         """The trigger's interval; 0 where a batch follows the other."""
         trigger = self._execution.trigger()
-        return float(trigger.intervalMs()) if hasattr(trigger, "intervalMs") else 0.0
+        is_periodic = str(trigger.getClass().getSimpleName()) == "ProcessingTimeTrigger"
+        return float(trigger.intervalMs()) if is_periodic else 0.0
 
     @property
     def is_elastic(self) -> bool:
@@ -134,9 +135,9 @@ class Internals:
         return bool(self.gateway.jsc.executorAllocationManager().isDefined())
 
     @property
-    def has_ended_a_batch(self) -> bool:
-        """Whether a batch has ended in this run, so that its state is loaded somewhere."""
-        return self._execution.lastProgress() is not None
+    def has_planned(self) -> bool:
+        """Whether a batch has been planned in this run, so that its operators are known."""
+        return self._execution.lastExecution() is not None
 
     def operators(self) -> list[StatefulOperator]:
         """The stateful operators of the batch that was planned last; empty before the first."""

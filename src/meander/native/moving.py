@@ -89,7 +89,7 @@ class NativeMigration(Handle):
         steps = min(course.at, len(self.steps)) if course else 0
         return Progress(
             self._phase(), len(arrived), self._proposal.bins, size, self._proposal.bytes, steps, len(self.steps),
-            self._eta_s(len(arrived)),
+            self._eta_s(len(arrived)), "partitions",
         )  # fmt: skip
 
     def _phase(self) -> str:
@@ -257,16 +257,21 @@ class NativeMigration(Handle):
             self._go()
         if self._given_up() or not leaving:
             return
-        free = sorted(leaving - self._placement.held(leaving))
+        held, shared = self._placement.held(leaving), {}
+        if self._wish.releases:
+            shared = self._placement.held_by_others(leaving)
+        free = sorted(leaving - held - set(shared))
         if self._wish.releases and free:
             # Right after a batch: in the middle of one, others may want to read what the executor wrote for them.
             if not self._placement.internals.is_between_batches:
                 self._watch.after(self._watch.batch, self._wish.request.executors_within_s)
-            self._let_go = len(self._placement.release(free))
+            self._placement.release(free)
+            self._let_go = len(free)
             self._happenings.tell("executors", let_go=free)
-        stays = sorted(leaving - set(free))
-        if stays:
-            raise MigrationFailed(f"executor {', '.join(stays)} still holds state, so it is kept; see the remarks")
+        for executor, query in sorted(shared.items()):
+            self._remark(f"executor {executor} is empty but kept: another query, {query}, has state there")
+        if held:
+            raise MigrationFailed(f"executor {', '.join(sorted(held))} still holds state; see the remarks")
 
     def _leaving(self) -> set[str]:
         """The executors that shall hold nothing, of those that are there."""

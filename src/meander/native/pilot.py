@@ -49,7 +49,8 @@ class Pilot:
             try:
                 self.look()
             except MeanderError as problem:
-                logger.info("the pilot has ended: %s", problem)
+                self.decision = Decision(False, f"it has ended: {problem}")
+                self._attached._happenings.tell("pilot", move=False, reason=self.decision.reason)
                 return
             except Exception:
                 logger.exception("the pilot could not look; it tries again")

@@ -9,16 +9,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 
-from meander.errors import InvalidOption
+from meander.errors import InvalidOption, QueryFailed
 from meander.migration.steps import Shift
 from meander.native.course import Key, Seen, Sight
 from meander.native.internals import Internals, Partition, StatefulOperator
 from meander.native.observation import ExecutorSeen, Observation, PartitionSeen
 from meander.native.watching import Batch, Ran, Watch
 from meander.spark.gateway import Executor
+from meander.spark.seats import Seats
 from meander.types import WorkerId
 
 logger = logging.getLogger("meander")
@@ -158,21 +159,21 @@ class Placement:
                     logger.info("executor %s could not be warmed: %s", executor.id, str(problem).splitlines()[0])
 
     def held(self, executors: Collection[str]) -> set[str]:
-        """Those of these executors on which state of this query, or of another stream of this application, is."""
-        found = set()
+        """Those of these executors on which state of this query is."""
+        return _holding(self.internals, self.operators) & set(executors)
+
+    def held_by_others(self, executors: Collection[str]) -> dict[str, str]:
+        """Those of these executors on which another stream of this session has state, and which stream that is."""
+        found = {}
         for query in self.gateway.spark.streams.active:
-            mine = query.runId == self.internals.query.runId
-            try:
-                other = self.internals if mine else Internals.of(query)
-                operators = self.operators if mine else other.operators()
-            except Exception:
-                continue
-            for each in operators:
-                for number in range(each.partitions):
-                    where = other.located([each], number)
-                    if where in executors:
-                        found.add(str(where))
-        return found
+            if query.runId != self.internals.query.runId:
+                with suppress(InvalidOption, QueryFailed):
+                    other = Internals.of(query)
+                    for each in _holding(other, other.operators()) & set(executors):
+                        found[each] = query.name or query.id
+        seats = [each for each in Seats.everywhere if each.gateway.context is self.gateway.context]
+        taken = {place.executor for each in seats for place in each.now.values()}
+        return {**dict.fromkeys(taken & set(executors), "one of Meander's own"), **found}
 
     @contextmanager
     def held_together(self) -> Iterator[None]:
@@ -189,12 +190,16 @@ class Placement:
         finally:
             self.gateway.set_locality_wait(before)
 
-    def release(self, executors: Sequence[str]) -> list[str]:
-        """Let executors go that hold no state, and return them."""
-        free = sorted(set(executors) - self.held(executors))
-        if free:
-            self.gateway.release_executors(free)
-        return free
+    def release(self, executors: Sequence[str]) -> None:
+        """Let executors go for good."""
+        if executors:
+            self.gateway.release_executors(executors)
+
+
+def _holding(internals: Internals, operators: Sequence[StatefulOperator]) -> set[str]:
+    """The executors on which the state of these operators is."""
+    found = {internals.located([each], number) for each in operators for number in range(each.partitions)}
+    return {each for each in found if each is not None}
 
 
 def worker_of(executor: str) -> WorkerId:

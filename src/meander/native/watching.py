@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +82,8 @@ class Watch:
         self.last: dict[Partition, tuple[int, Ran]] = {}
         self.ms: dict[Partition, float] = {}
         self.ended = threading.Event()
+        self.on_lost: Callable[[str, str], None] = lambda executor, why: None
+        """Called with an executor that is gone, and why."""
         self._stages: dict[int, int] = {}
         self._by_metric: tuple[int, dict[int, int]] = (-1, {})
         self._running: dict[int, dict[Partition, Ran]] = {}
@@ -159,6 +161,10 @@ class Watch:
             self._by_metric = (batch, self._internals.groups_by_metric(batch))
         return next((self._by_metric[1][each] for each in metrics if each in self._by_metric[1]), None)
 
+    def executor_removed(self, event: Any) -> None:
+        """Tell that an executor is gone."""
+        self.on_lost(str(event.executorId()), str(event.reason()).partition("\n")[0])
+
     def stage_completed(self, event: Any) -> None:
         """A stage has ended: its number does not come again."""
         self._stages.pop(int(event.stageInfo().stageId()), None)
@@ -206,6 +212,7 @@ class _Listener:
             "onStageSubmitted": watch.stage_submitted,
             "onTaskEnd": watch.task_ended,
             "onStageCompleted": watch.stage_completed,
+            "onExecutorRemoved": watch.executor_removed,
             "onOtherEvent": watch.other,
         }
 
