@@ -165,10 +165,12 @@ class Attached:
         return self._migrate("rebalance", operator, {**options, "tau": tau})
 
     def spread(self, *, operator: str | int | None = None, **options: Any) -> Any:
-        """Put as many partitions on every executor that is there, however busy they are; moves as little as it can.
+        """Put as many partitions on every executor as can be, however busy they are; moves as little as it can.
 
         The options are those of `rebalance`.
         """
+        if "tau" in options:
+            raise InvalidOption("spread has no option 'tau': it is as even as can be; rebalance(tau) goes by load")
         return self._migrate("spread", operator, options)
 
     def rescale(self, executors: int, **options: Any) -> Any:

@@ -8,6 +8,7 @@ change a result.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -138,6 +139,11 @@ class Internals:
     def has_planned(self) -> bool:
         """Whether a batch has been planned in this run, so that its operators are known."""
         return self._execution.lastExecution() is not None
+
+    @property
+    def last_planned(self) -> int:
+        """The batch that was planned last."""
+        return int(self._execution.lastExecution().currentBatchId())
 
     def operators(self) -> list[StatefulOperator]:
         """The stateful operators of the batch that was planned last; empty before the first."""
@@ -278,6 +284,31 @@ class Internals:
         """An event of Spark's listeners, whole, in one call."""
         return str(self._json.sparkEventToJsonString(event))
 
+    def _state_variable(self, operator: StatefulOperator) -> str | None:
+        """The first state variable of an operator that has such, which the reader of its state has to be told."""
+        if not operator.name.startswith("transformWithState"):
+            return None
+        told = self.gateway.spark.read.format("state-metadata").load(self.checkpoint)
+        row = told.where(told.operatorId == operator.number).select("operatorProperties").first()
+        return None if row is None else str(json.loads(row[0])["stateVariables"][0]["stateName"])
+
+    def warm_python(self, executor: Executor) -> None:
+        """Start Python on an executor, with what its operators in Python load."""
+        from pyspark.sql.types import BinaryType, StructField, StructType
+
+        # Within a function, it travels by value: Meander itself need not be there.
+        def load(batches: Iterator[Any]) -> Iterator[Any]:
+            from importlib import import_module
+
+            for module in ("pyarrow", "pandas"):
+                import_module(module)
+            yield from batches
+
+        gateway = self.gateway
+        pinned = gateway.pinned([b""], [f"executor_{executor.host}_{executor.id}"])
+        schema = StructType([StructField("value", BinaryType())])
+        gateway.frame(gateway.spark, pinned).mapInArrow(load, schema).collect()
+
     def warm(self, operator: StatefulOperator, partition: int, executor: Executor) -> None:
         """Load a partition's state once on an executor, aside from the query, so that it knows how from then on.
 
@@ -289,7 +320,8 @@ class Internals:
         reader = spark.read.format("statestore").option("operatorId", operator.number)
         if operator.stores != ("default",):
             reader = reader.option("storeName", operator.stores[0])
-        rows = reader.load(self.checkpoint)
+        variable = self._state_variable(operator)
+        rows = (reader if variable is None else reader.option("stateVarName", variable)).load(self.checkpoint)
         # Everything is read and hardly anything returned; an impossible condition would be optimised away.
         rows = rows.where(F.xxhash64(rows.columns[-1]) == F.lit(0)).select(F.lit(0))
         chunks = rows._jdf.toArrowBatchRdd().glom()

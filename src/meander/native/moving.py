@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meander.errors import MigrationFailed
 from meander.migration.progress import Latency, Progress, Report
-from meander.migration.steps import Shift
+from meander.migration.steps import Shift, Step
 from meander.native.course import (
     Arrived,
     Course,
@@ -18,6 +19,7 @@ from meander.native.course import (
     Finished,
     GivenUp,
     Instruction,
+    Key,
     Rules,
     Snapshot,
     Steer,
@@ -69,6 +71,8 @@ class NativeMigration(Handle):
         self._placement, self._wish, self._propose, self._happenings = placement, wish, propose, happenings
         self._watch = placement.watch
         self._course: Course | None = None
+        self._arrived: list[Shift] = []
+        self._steps_before = 0
         self._replaced = False
         self._remarks: list[str] = []
         self._before = [each.took_ms for each in self._watch.batches]
@@ -76,6 +80,7 @@ class NativeMigration(Handle):
         self._last_batch: int | None = None
         self._owners = self._owning()
         self._asked, self._let_go = 0, 0
+        self._moving: set[Key] = set()
         self._came: tuple[str, ...] = ()
 
     # --- what one sees -----------------------------------------------------------------------
@@ -83,10 +88,9 @@ class NativeMigration(Handle):
     @property
     def progress(self) -> Progress:
         """How far it is: partitions, bytes and steps that have been seen in their new places."""
-        course = self._course
-        arrived = course.arrived if course else []
+        arrived, course = list(self._arrived), self._course
         size = sum(shift.bytes for shift in arrived)
-        steps = min(course.at, len(self.steps)) if course else 0
+        steps = self._steps_before + (min(course.at, len(course.steps)) if course else 0)
         return Progress(
             self._phase(), len(arrived), self._proposal.bins, size, self._proposal.bytes, steps, len(self.steps),
             self._eta_s(len(arrived)), "partitions",
@@ -146,8 +150,10 @@ class NativeMigration(Handle):
         try:
             self._bring()
             self._status = "running"
+            self._before = [each.took_ms for each in self._watch.batches]
+            self._first_batch = self._watch.batch + 1
             with self._placement.held_together():
-                self._go()
+                self._go(self.steps)
                 if self._wish.empties:
                     self._empty()
             status, reason = "done", ""
@@ -157,6 +163,8 @@ class NativeMigration(Handle):
             status, reason = self._failure(problem)
         finally:
             self._watch.closely = False
+        if status != "done":
+            self._take_back()
         self._last_batch = self._watch.batch
         self._end(status, reason)
         self._happenings.tell("migration", outcome=status, reason=reason, partitions=self.progress.bins)
@@ -181,9 +189,6 @@ class NativeMigration(Handle):
             self._came = tuple(each.id for each in placement.workers if each.id not in known)
             self._happenings.tell("executors", asked=self._asked, came=list(self._came))
             if len(self._came) < self._asked and not self._given_up():
-                placement.gateway.request_executors(everybody)
-                if self._came:
-                    placement.gateway.release_executors(self._came)
                 raise MigrationFailed(
                     f"{wanted} executors were wanted and there are {len(there)}: asked for {self._asked} more, "
                     f"{len(self._came)} came within {within_s:g} s; nothing was moved. Give Spark more room, or "
@@ -191,14 +196,23 @@ class NativeMigration(Handle):
                 )
         self._proposal = self._propose()
 
-    def _go(self) -> None:
+    def _take_back(self) -> None:
+        """Let executors go that came in vain."""
+        with suppress(Exception):
+            placement = self._placement
+            vain = set(self._came) - placement.held(self._came) - set(placement.held_by_others(self._came))
+            if self._asked:
+                placement.gateway.request_executors(len(placement.workers))
+            placement.release(sorted(vain))
+            self._let_go = len(vain)
+
+    def _go(self, steps: Sequence[Step]) -> None:
         """Take one step after the other, each at the end of a batch."""
-        shifts = [shift for step in self.steps for shift in step.shifts]
-        self._placement.warm_up({shift.target for shift in shifts})
-        self._course = course = Course(self.steps, self._wish.rules)
-        self._before = [each.took_ms for each in self._watch.batches]
-        batch = self._watch.batches[-1] if self._watch.batches else Batch(-1, 0.0, 0.0, 0)
-        self._first_batch = batch.number + 1
+        self._moving = {(shift.stage, shift.bin) for step in steps for shift in step.shifts}
+        self._placement.warm_up({shift.target for step in steps for shift in step.shifts})
+        self._course = course = Course(steps, self._wish.rules)
+        last = self._placement.internals.last_planned
+        batch = self._watch.batches[-1] if self._watch.batches else Batch(last, 0.0, 0.0, 0)
         # In the middle of a batch its own tasks would say where they are after us, and win.
         turn = self._placement.internals.is_between_batches
         while not self._given_up():
@@ -221,9 +235,10 @@ class NativeMigration(Handle):
                     self._placement.flip(shifts)
                     self._tell("steered", batch, shifts)
                 case Snapshot(shifts):
-                    self._placement.prepare(shifts, batch.number)
+                    self._placement.prepare(shifts, self._moving, batch.number)
                     self._tell("snapshot", batch, shifts)
                 case Arrived(shift):
+                    self._arrived.append(shift)
                     self._tell("arrived", batch, [shift])
                 case Doubted(shift, reason) | GivenUp(shift, reason):
                     word = "is on" if isinstance(each, Doubted) else "did not go to"
@@ -253,8 +268,13 @@ class NativeMigration(Handle):
             if not leaving or not held or self._given_up():
                 break
             self._remark(f"executor {', '.join(sorted(held))} was given state again and is emptied once more")
-            self._proposal = self._propose()
-            self._go()
+            more, done = self._propose(), self._arrived
+            self._steps_before = len(self.steps)
+            self._proposal = replace(
+                more, steps=(*self.steps, *more.steps), bins=len(done) + more.bins,
+                bytes=sum(shift.bytes for shift in done) + more.bytes,
+            )  # fmt: skip
+            self._go(more.steps)
         if self._given_up() or not leaving:
             return
         held, shared = self._placement.held(leaving), {}

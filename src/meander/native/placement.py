@@ -20,9 +20,12 @@ from meander.native.observation import ExecutorSeen, Observation, PartitionSeen
 from meander.native.watching import Batch, Ran, Watch
 from meander.spark.gateway import Executor
 from meander.spark.seats import Seats
-from meander.types import WorkerId
+from meander.types import BinId, WorkerId
 
 logger = logging.getLogger("meander")
+
+AHEAD = 64
+"""For so many versions a partition that does not move is shielded at once."""
 
 PATIENT_S = 20
 """Seconds that Spark waits for a task's place while partitions move."""
@@ -37,6 +40,8 @@ class Placement:
         self.draining: set[str] = set()
         """Executors that shall hold nothing."""
         self.warm: set[str] = set()
+        self._believed: dict[Key, int] = {}
+        self._listed: tuple[str, list[Executor]] = ("", [])
 
     @cached_property
     def groups(self) -> dict[int, tuple[StatefulOperator, ...]]:
@@ -52,7 +57,15 @@ class Placement:
     @property
     def workers(self) -> list[Executor]:
         """The executors that are there, in the order of their ids."""
-        return sorted(self.gateway.executors(), key=lambda each: (len(each.id), each.id))
+        ids = self.gateway.executor_ids()
+        if ids != self._listed[0]:
+            # What an executor is takes several calls for each, so it is asked only when others are there.
+            there = [each for each in self.gateway.executors() if each.id == "driver" or each.id in ids.split(",")]
+            found = sorted(there, key=lambda each: (len(each.id), each.id))
+            if ids and len(found) < len(ids.split(",")):
+                return found  # Spark's status store has not heard of all of them yet
+            self._listed = (ids, found)
+        return list(self._listed[1])
 
     def partitions(self, group: int) -> range:
         """The state partitions of a group."""
@@ -120,18 +133,23 @@ class Placement:
             (group, number): self.internals.backlog(self.groups[group], number).change_bytes for group, number in keys
         }
 
-    def prepare(self, shifts: Sequence[Shift], batch: int) -> None:
+    def prepare(self, shifts: Sequence[Shift], moving: Collection[Key], batch: int) -> None:
         """Have these partitions, and no others, write a snapshot with the batch after this one.
 
-        Where Spark is set not to write snapshots on request, it is left to its maintenance.
+        Where Spark is set not to write snapshots on request, it is left to its maintenance. `moving` are all partitions
+        of the migration: the others need not be shielded again with its next step.
         """
         if not self.internals.takes_snapshots_on_request:
             return
-        version = batch + 2  # that of the next batch's commit, which no snapshot has yet
+        wanted = {(shift.stage, shift.bin) for shift in shifts}
+        # The version of the next batch's commit, which no snapshot has yet, or above what was said of these before.
+        version = max([batch + 2, *(1 + self._believed.get(key, 0) for key in wanted)])
         for group, operators in self.groups.items():
-            wanted = {shift.bin for shift in shifts if shift.stage == group}
-            others = [number for number in self.partitions(group) if number not in wanted]
-            self.internals.shield(operators, others, version)
+            for number in self.partitions(group):
+                key = (group, BinId(number))
+                if key not in wanted and self._believed.get(key, 0) < version:
+                    self._believed[key] = version if key in moving else version + AHEAD
+                    self.internals.shield(operators, [number], self._believed[key])
         self.internals.ask_for_snapshots(version)
 
     def flip(self, shifts: Sequence[Shift]) -> None:
@@ -149,6 +167,9 @@ class Placement:
             self.warm.add(executor.id)
             if executor.id in busy:
                 continue
+            if any("Pandas" in each.name or "Python" in each.name for each in self.operators):
+                with suppress(Exception):
+                    self.internals.warm_python(executor)
             for group, operators in self.groups.items():
                 sizes = {each: self.watch.last.get(Partition(group, each), (0, Ran("", 0.0)))[1].rows
                          for each in self.partitions(group)}  # fmt: skip

@@ -62,6 +62,10 @@ class Gateway:
                 found.append(Executor(each.id(), host, int(each.totalCores()), bool(each.isActive())))
         return [each for each in found if each.active]
 
+    def executor_ids(self) -> str:
+        """The ids of the executors that are there, sorted and with commas between them; empty in local mode."""
+        return "" if self.local else ",".join(sorted(str(self.jsc.getExecutorIds().mkString(",")).split(",")))
+
     def array(self, values: Sequence[int]) -> Column:
         """One literal that holds all of these whole numbers; `F.get` looks one up."""
         from pyspark.sql.classic.column import Column
