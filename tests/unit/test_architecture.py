@@ -1,6 +1,7 @@
 """The house rules that a reader could not see broken from one file."""
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +63,13 @@ def test_no_module_is_too_long_and_none_uses_pickle():
         assert text.count("\n") <= 500, f"{path} has become more than one room"
         assert "import pickle" not in text, path
         assert text.startswith('"""'), f"{path} does not say what it is for"
+
+
+def test_the_jvm_is_reached_into_from_two_modules_only():
+    reach = re.compile(r"\._j(?:vm|sc|sq|df|c|sparkSession)\b|gateway\.(?:jvm|jsc)\b")
+    found = {
+        str(path.relative_to(ROOT / "src/meander"))
+        for path in (ROOT / "src").rglob("*.py")
+        if reach.search(path.read_text())
+    }
+    assert found == {"spark/gateway.py", "native/internals.py"}

@@ -1,4 +1,4 @@
-"""The one module that reaches into Spark's JVM beyond PySpark's public API.
+"""The one module that reaches into Spark's JVM beyond PySpark's public API; for Spark's own state, `native.internals`.
 
 Everything here was tried on PySpark 4.3. Another version may differ in any of it; then this file changes, no other.
 """
