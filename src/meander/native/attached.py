@@ -259,8 +259,7 @@ class Attached:
         if self._migration is not None:
             self._migration.cancel()
             self._migration.join()
-        with suppress(Exception):
-            self._placement.watch.close()
+        self._placement.watch.close()
 
     # --- how -----------------------------------------------------------------------------------
 
@@ -351,6 +350,7 @@ class Attached:
                 batch = found.number
                 with suppress(Exception):
                     publication.write(self._placement.observe(exact=False))
+        watch.close()
         if publication is not None:
             publication.close()
         if self._wait_before is not None:

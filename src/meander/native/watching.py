@@ -5,12 +5,14 @@ Spark tells it through its listeners; nothing is asked of the query, and it wait
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,13 +91,17 @@ class Watch:
         self._running: dict[int, dict[Partition, Ran]] = {}
         self._news = threading.Condition()
         self._end = internals.listen(_Listener(self))
+        # A listener that outlives this process makes Spark complain while it ends.
+        atexit.register(self.close)
 
     def close(self) -> None:
         """Listen no more."""
+        atexit.unregister(self.close)
         self.ended.set()
         with self._news:
             self._news.notify_all()
-        self._end()
+        with suppress(Exception):
+            self._end()
 
     @property
     def batch(self) -> int:

@@ -76,7 +76,7 @@ def check(spark: SparkSession) -> None:
     if is_remote() or not hasattr(spark, "sparkContext"):
         raise InvalidOption("Meander needs a classic Spark session, and this one is Spark Connect; see me.session")
     context = spark.sparkContext
-    local = context.master == "local" or context.master.startswith("local[")
+    local = str(context.master).partition("[")[0] == "local"
     conf = context.getConf()
     wrong = []
     for name, (needed, default) in REQUIRED.items():
