@@ -1,0 +1,302 @@
+"""The arithmetic of `./dev bench native`: batches, phases and their figures, and medians over runs. No Spark.
+
+A run is a row of phases, and every batch from the first phase on belongs to one. Some are *steady*; in the others
+something is done, and they last until it is over and two whole batches more have ended. What is done to a query is
+held against the steady phase before it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from engine_figures import quantile
+
+LIVE, PEER = "live", "peer"
+DEFAULT, ROCKSDB = "default", "rocksdb"
+NAN = math.nan
+BACK = 1.5
+"""A batch that takes at most so many times the usual is as it was; with 3 executors of 4 it may take 4/3 of it."""
+
+BARE, WATCHED = "not attached", "attached"
+MADE, SKEWED = "skew is made", "skewed"
+SPREADING, SPREAD = "during spread()", "spread"
+GROWING, GROWN = "during rescale(4)", "on 4"
+DRAINING, DRAINED = "drained removal, rescale(3)", "on 3"
+AGAIN, GROWN_AGAIN = "back, rescale(4)", "on 4 again"
+LOSING, LOST = "undrained removal", "on 3, as Spark left it"
+BEFORE = "before"
+REFUSED, ONE = "repartition, stopped in a batch", "after the first"
+QUIET, TWO = "repartition, stopped in between", "after the second"
+
+PHASES = {
+    LIVE: (BARE, WATCHED, MADE, SKEWED, SPREADING, SPREAD, GROWING, GROWN, DRAINING, DRAINED, AGAIN, GROWN_AGAIN,
+           LOSING, LOST),
+    PEER: (BEFORE, REFUSED, ONE, QUIET, TWO),
+}  # fmt: skip
+"""The phases of each kind of case, in order."""
+
+
+class Batch(NamedTuple):
+    """One of Spark's batches: when it ended and how long it took, as its progress says, and how many rows it had."""
+
+    number: int
+    ended_s: float
+    took_ms: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one driver process does.
+
+    Args:
+        kind: live, a query that is attached to; or peer, one that is stopped, repartitioned and started again.
+        partitions: of its state, at first.
+        store: default or rocksdb.
+        keys, rows: how many keys there are, and how many rows a batch has.
+        batches: how many of them a steady phase has.
+    """
+
+    kind: str
+    partitions: int
+    store: str = DEFAULT
+    keys: int = 200_000
+    rows: int = 50_000
+    batches: int = 15
+    repeat: int = 0
+
+    @property
+    def query(self) -> tuple[str, int, str]:
+        """What cases of the same figures have in common."""
+        return self.kind, self.partitions, self.store
+
+    def __str__(self) -> str:
+        return f"{self.kind}, {self.partitions} partitions, {self.store} store"
+
+
+@dataclass
+class Phase:
+    """Batches `first` to `last` of a run.
+
+    Args:
+        steady: whether nothing is done to the query.
+        moved: partitions that arrived elsewhere, or had to; None: nobody looked.
+        seconds: how long what was done took.
+        placed: how many partitions each executor had at the end, most first.
+        stopped_s, started_s: when the query was stopped and started again, where it was.
+        spent_s: how long each part of that took.
+    """
+
+    name: str
+    first: int
+    last: int
+    began_s: float
+    ended_s: float
+    steady: bool = True
+    moved: int | None = None
+    seconds: float | None = None
+    placed: list[int] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    stopped_s: float | None = None
+    started_s: float | None = None
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    failed: str | None = None
+
+
+@dataclass
+class Record:
+    """What came of one run: its phases as far as they went, its batches, and whether the counts were right."""
+
+    case: Case
+    phases: list[Phase] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    counted: int | None = None
+    rows: int | None = None
+    events: list[dict[str, Any]] = field(default_factory=list)
+    failed: str | None = None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every row of every committed batch was counted once."""
+        return self.counted is not None and self.counted == self.rows
+
+    def hear(self, told: Mapping[str, Any]) -> None:
+        """Take in what the driver process has told."""
+        match told["event"]:
+            case "phase":
+                self.phases.append(Phase(**told["phase"]))
+            case "batches":
+                self.batches += [Batch(*each) for each in told["batches"]]
+            case "counted":
+                self.counted, self.rows = told["counted"], told["rows"]
+            case "events":
+                self.events += told["events"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Record:
+        """What `to_dict` has made."""
+        made = {
+            "case": Case(**given["case"]),
+            "phases": [Phase(**each) for each in given["phases"]],
+            "batches": [Batch(*each) for each in given["batches"]],
+        }
+        return cls(**{**given, **made})
+
+
+def skewed(partitions: int, executors: Sequence[str]) -> dict[int, str]:
+    """Three quarters of the partitions on the first executor, and the others share the rest.
+
+    >>> skewed(8, ["0", "1", "2"])
+    {0: '0', 1: '0', 2: '0', 3: '0', 4: '0', 5: '0', 6: '1', 7: '2'}
+    """
+    many = partitions * 3 // 4
+    others = executors[1:] or executors
+    return {at: executors[0] if at < many else others[(at - many) % len(others)] for at in range(partitions)}
+
+
+def typical(owners: Sequence[str], executors: Sequence[str]) -> tuple[str, int]:
+    """The executor whose number of partitions is nearest to the mean, and that number.
+
+    >>> typical(["0", "1", "1", "2", "2", "2"], ["0", "1", "2"])
+    ('1', 2)
+    """
+    mean = len(owners) / len(executors)
+    found = min(executors, key=lambda each: abs(owners.count(each) - mean))
+    return found, owners.count(found)
+
+
+# --- one phase in figures --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One phase of one run, or the medians of several runs; `nan` where there was nothing to measure.
+
+    Args:
+        worst_of_before: the worst batch over the median of the steady phase before.
+        withheld_s: the longest time between two results, less the usual one before.
+        slow: batches that took more than `BACK` times the median before.
+        until_back: batches until one took no more than that again; 0 where none took more.
+        stopped_s: from the last result before a stop to the first after the start.
+    """
+
+    batches: float = NAN
+    median_ms: float = NAN
+    p99_ms: float = NAN
+    worst_ms: float = NAN
+    worst_of_before: float = NAN
+    withheld_s: float = NAN
+    slow: float = NAN
+    until_back: float = NAN
+    stopped_s: float = NAN
+    moved: float = NAN
+    seconds: float = NAN
+
+
+def figures(record: Record) -> dict[str, Figures]:
+    """The figures of every phase of a run that was reached, by name; phases of one name count as one."""
+    named: dict[str, list[Phase]] = {}
+    for each in record.phases:
+        named.setdefault(each.name, []).append(each)
+    return {name: _figures(record, phases) for name, phases in named.items()}
+
+
+def _figures(record: Record, phases: Sequence[Phase]) -> Figures:
+    batches = [batch for each in phases for batch in within(record.batches, each)]
+    took = [each.took_ms for each in batches]
+    before = _before(record, phases[0])
+    usual = statistics.median([each.took_ms for each in before]) if before else NAN
+    slow = [each > BACK * usual for each in took]
+    return Figures(
+        batches=float(len(took)), median_ms=statistics.median(took) if took else NAN,
+        p99_ms=quantile(took, 0.99) if took else NAN,
+        worst_ms=max(took, default=NAN), worst_of_before=max(took, default=NAN) / usual,
+        withheld_s=_withheld_s(record.batches, batches, before),
+        slow=float(sum(slow)) if before else NAN, until_back=_until_back(slow) if before else NAN,
+        stopped_s=_stopped_s(record.batches, phases[0]),
+        moved=NAN if phases[0].moved is None else float(phases[0].moved),
+        seconds=NAN if phases[0].seconds is None else phases[0].seconds,
+    )  # fmt: skip
+
+
+def _until_back(slow: Sequence[bool]) -> float:
+    if True not in slow:
+        return 0.0
+    at = slow.index(True)
+    return float(slow.index(False, at)) if False in slow[at:] else NAN
+
+
+def within(batches: Iterable[Batch], phase: Phase) -> list[Batch]:
+    """The batches of a phase that had rows."""
+    return [each for each in batches if phase.first <= each.number <= phase.last and each.rows]
+
+
+def _before(record: Record, phase: Phase) -> list[Batch]:
+    """The batches of the last steady phase before this one."""
+    at = record.phases.index(phase)
+    steady = next((each for each in reversed(record.phases[:at]) if each.steady), None)
+    return [] if steady is None else within(record.batches, steady)
+
+
+def _withheld_s(batches: Sequence[Batch], during: Sequence[Batch], before: Sequence[Batch]) -> float:
+    usual, found = gaps_s(batches, before), gaps_s(batches, during)
+    return max(0.0, max(found) - statistics.median(usual)) if usual and found else NAN
+
+
+def gaps_s(batches: Sequence[Batch], some: Iterable[Batch]) -> list[float]:
+    """The seconds between the end of each of some batches and the end of the one before it."""
+    ended = sorted(each.ended_s for each in batches if each.rows)
+    earlier = {after: before for before, after in pairwise(ended)}
+    return [each.ended_s - earlier[each.ended_s] for each in some if each.ended_s in earlier]
+
+
+def _stopped_s(batches: Sequence[Batch], phase: Phase) -> float:
+    """From the last result before the stop to the first after the start; nan where there was none."""
+    stopped, started = phase.stopped_s, phase.started_s
+    if stopped is None or started is None:
+        return NAN
+    last = max((each.ended_s for each in batches if each.rows and each.ended_s <= stopped), default=NAN)
+    return min((each.ended_s for each in batches if each.rows and each.ended_s >= started), default=NAN) - last
+
+
+# --- over runs -------------------------------------------------------------------------------
+
+Found = dict[tuple[str, int, str], dict[str, Figures]]
+"""Kind, partitions and store of a query, then the phase."""
+
+
+def found_in(records: Iterable[Record]) -> Found:
+    """The medians over the runs of each query, phase by phase, of what was measured in any of them."""
+    runs: dict[tuple[str, int, str], list[dict[str, Figures]]] = {}
+    for record in records:
+        runs.setdefault(record.case.query, []).append(figures(record))
+    return {
+        query: {
+            name: middle([run[name] for run in found if name in run])
+            for name in PHASES[query[0]]
+            if any(name in run for run in found)
+        }
+        for query, found in runs.items()
+    }
+
+
+def middle(runs: Sequence[Figures]) -> Figures:
+    """The median of every figure over those runs that have it."""
+    plain = [asdict(each) for each in runs]
+    have = {name: [each[name] for each in plain if not math.isnan(each[name])] for name in plain[0]}
+    return Figures(**{name: statistics.median(each) if each else NAN for name, each in have.items()})
+
+
+def ratio(found: Mapping[str, Figures], over: str, under: str, of: Callable[[Figures], float]) -> float:
+    """A figure of one phase over that of another; nan where one is missing."""
+    above, below = of(found.get(over, Figures())), of(found.get(under, Figures()))
+    return above / below if below else NAN
