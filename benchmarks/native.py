@@ -53,14 +53,15 @@ def cases_of(given: argparse.Namespace) -> list[Case]:
     """Every case that is asked for; the peer, and what stands beside it, with the fewest partitions."""
     few = min(given.partitions)
     made = [Case(m.LIVE, each, given.store) for each in given.partitions]
-    if given.peer:
-        made += [Case(m.LIVE, few, m.ROCKSDB), Case(m.PEER, few, m.ROCKSDB)]
-    sized = [
+    if not given.quick:
+        made.append(Case(m.LIVE, few, m.ROCKSDB))
+    made.append(Case(m.PEER, few, m.ROCKSDB))
+    return [
         replace(each, keys=given.keys, rows=given.rows, batches=given.batches, repeat=turn)
         for turn in range(given.repeats)
         for each in dict.fromkeys(made)
+        if given.only in (None, each.kind)
     ]
-    return [each for each in sized if given.beside or each.kind == m.PEER or each.store == given.store]
 
 
 # --- one run ---------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def run(case: Case, log: Path) -> Record:
     """Run one case, say what happens meanwhile, and return what came of it, as far as it went."""
     record = Record(case)
-    CONSOLE.print(f"{case}: starts", markup=False)
+    CONSOLE.print(f"{case}: starts", markup=False, soft_wrap=True)
     with driver(case, log) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -101,7 +102,7 @@ def run(case: Case, log: Path) -> Record:
                 told = json.loads(line)
                 record.hear(told)
                 if told["event"] == "phase":
-                    CONSOLE.print(f"  {_said(record)}", markup=False)
+                    CONSOLE.print(f"  {_said(record)}", markup=False, soft_wrap=True)
         status = process.wait()
     if status:
         record.failed = f"its process ended with {status}: {_last_words(log)}"
@@ -189,7 +190,8 @@ def _against(found: Found, query: tuple[str, int, str]) -> str:
     right = []
     for name, said in ((m.REFUSED, "stopped in a batch"), (m.QUIET, "stopped in between")):
         each = theirs.get(name, Figures())
-        right.append(f"{said} {number(each.withheld_s, 2)} s, {number(each.stopped_s, 1)} s from stop to first result")
+        whole = f"{number(each.stopped_s, 1)} s from the last result to the next run's first"
+        right.append(f"{said} {number(each.withheld_s, 2)} s, {whole}")
     return (
         f"results withheld beyond the usual, {partitions} partitions: native ({beside[2]} store) {', '.join(left)}; "
         f"repartition ({store} store) {'; '.join(right)}"
@@ -205,20 +207,20 @@ def report(records: Sequence[Record], out: Path) -> int:
     found = m.found_in(records)
     CONSOLE.print("", table(records, found))
     for line in ratios(found):
-        CONSOLE.print(line, markup=False)
+        CONSOLE.print(line, markup=False, soft_wrap=True)
     failures = 0
     for record in records:
         for phase in record.phases:
             for remark in phase.remarks:
-                CONSOLE.print(f"remark, {record.case}, {phase.name}: {remark}", markup=False)
+                CONSOLE.print(f"remark, {record.case}, {phase.name}: {remark}", markup=False, soft_wrap=True)
             if phase.failed:
                 failures += 1
-                CONSOLE.print(f"failed, {record.case}, {phase.name}: {phase.failed}", markup=False)
+                CONSOLE.print(f"failed, {record.case}, {phase.name}: {phase.failed}", markup=False, soft_wrap=True)
         if record.failed:
-            CONSOLE.print(f"failed, {record.case}: {record.failed}", markup=False)
+            CONSOLE.print(f"failed, {record.case}: {record.failed}", markup=False, soft_wrap=True)
         word = "verified" if record.is_right else "NOT VERIFIED"
         rows, counted = ("-" if each is None else f"{each:,}" for each in (record.rows, record.counted))
-        CONSOLE.print(f"{record.case}: {word}, {rows} rows given out, {counted} counted", markup=False)
+        CONSOLE.print(f"{record.case}: {word}, {rows} rows given out, {counted} counted", markup=False, soft_wrap=True)
         failures += bool(record.failed) + (not record.is_right)
     main = records[0].case.store
     first = [each for each in records if not each.case.repeat]
@@ -240,7 +242,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batches", type=int, metavar="N", help="batches in a steady phase (default 15)")
     parser.add_argument("--store", choices=(m.DEFAULT, m.ROCKSDB), default=m.DEFAULT, help="Spark's state store")
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="runs of each case; figures are medians")
-    parser.add_argument("--no-peer", dest="peer", action="store_false", help="without stop, repartition, start")
+    parser.add_argument("--only", choices=(m.LIVE, m.PEER), help="only the steered queries, or only the peer")
     parser.add_argument("--quick", "--short", dest="quick", action="store_true",
                         help="12 partitions, few keys and batches; RocksDB for the peer only")  # fmt: skip
     parser.add_argument("--out", type=Path, help="folder for plot, records and logs (default: a new temporary one)")
@@ -252,7 +254,6 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     for name, value in (quick if given.quick else full).items():
         if getattr(given, name) is None:
             setattr(given, name, value)
-    given.beside = not given.quick
     return given
 
 
@@ -275,7 +276,9 @@ def main() -> int:
         records.append(run(case, out / f"{case.kind}-{case.partitions}-{case.store}-{case.repeat}.log"))
         with kept.open("a") as file:
             file.write(json.dumps(records[-1].to_dict()) + "\n")
-        CONSOLE.print(f"{case}: {records[-1].failed or 'done'}, {perf_counter() - started:.0f} s", markup=False)
+        CONSOLE.print(
+            f"{case}: {records[-1].failed or 'done'}, {perf_counter() - started:.0f} s", markup=False, soft_wrap=True
+        )
     return report(records, out)
 
 

@@ -229,9 +229,7 @@ def _figures(record: Record, phases: Sequence[Phase]) -> Figures:
 
 
 def _until_back(slow: Sequence[bool]) -> float:
-    if True not in slow:
-        return 0.0
-    at = slow.index(True)
+    at = slow.index(True) if True in slow else 0
     return float(slow.index(False, at)) if False in slow[at:] else NAN
 
 
@@ -254,8 +252,7 @@ def _withheld_s(batches: Sequence[Batch], during: Sequence[Batch], before: Seque
 
 def gaps_s(batches: Sequence[Batch], some: Iterable[Batch]) -> list[float]:
     """The seconds between the end of each of some batches and the end of the one before it."""
-    ended = sorted(each.ended_s for each in batches if each.rows)
-    earlier = {after: before for before, after in pairwise(ended)}
+    earlier = {after: before for before, after in pairwise(sorted(each.ended_s for each in batches if each.rows))}
     return [each.ended_s - earlier[each.ended_s] for each in some if each.ended_s in earlier]
 
 

@@ -86,6 +86,14 @@ def test_the_first_executor_gets_three_quarters_and_the_others_share_the_rest(pa
         assert max(rest) - min(rest) <= 1
 
 
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40))
+def test_who_is_let_go_has_about_as_many_as_the_others(owners):
+    names = ["0", "1", "2", "3"]
+    found, held = measure.typical([str(each) for each in owners], names)
+    assert held == owners.count(int(found))
+    assert abs(held - len(owners) / 4) == min(abs(owners.count(each) - len(owners) / 4) for each in range(4))
+
+
 # --- figures ---------------------------------------------------------------------------------
 
 times = st.lists(st.floats(10.0, 5000.0), min_size=1, max_size=20)
@@ -212,7 +220,8 @@ def test_the_peer_and_rocksdb_stand_beside_what_is_asked_for():
     assert queries() == [("live", 12, "default"), ("live", 48, "default"), *both]
     assert queries("--store", "rocksdb") == [("live", 12, "rocksdb"), ("live", 48, "rocksdb"), both[1]]
     assert queries("--quick") == [("live", 12, "default"), both[1]]
-    assert queries("--no-peer", "--partitions", "6") == [("live", 6, "default")]
+    assert queries("--quick", "--only", "live", "--partitions", "6") == [("live", 6, "default")]
+    assert queries("--only", "peer") == both[1:]
 
 
 def test_options_reach_every_case_and_repeats_are_told_apart():
@@ -239,7 +248,7 @@ def test_the_table_has_every_phase_and_a_fault_does_not_hide_the_others(tmp_path
     said = " ".join(told.split())
     assert "attached / not attached 1.10, spread / skewed 0.67" in said
     assert "undrained 6.67, back after 3 batches" in said
-    assert "repartition (rocksdb store) stopped in a batch 3.50 s, 4.0 s from stop" in said
+    assert "repartition (rocksdb store) stopped in a batch 3.50 s, 4.0 s from the last result" in said
     assert (tmp_path / "native.png").stat().st_size > 5000
 
 

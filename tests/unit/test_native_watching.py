@@ -40,11 +40,12 @@ def watching(partitions=2, groups=(0,), metrics=None):
     return Watch(spark, operators), spark
 
 
-def stage(number, batch, rdds="StateStoreRDD", tasks=2, query=QUERY):
+def stage(number, batch, rdds="StateStoreRDD", tasks=2, query=QUERY, attempt=0, failed=False):
     found = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch)}
     info = SimpleNamespace(
-        stageId=lambda: number, numTasks=lambda: tasks, rddInfos=lambda: SimpleNamespace(mkString=lambda _: rdds)
-    )
+        stageId=lambda: number, numTasks=lambda: tasks, rddInfos=lambda: SimpleNamespace(mkString=lambda _: rdds),
+        attemptNumber=lambda: attempt, failureReason=lambda: SimpleNamespace(isDefined=lambda: failed),
+    )  # fmt: skip
     return SimpleNamespace(properties=lambda: SimpleNamespace(getProperty=found.get), stageInfo=lambda: info)
 
 
@@ -135,8 +136,26 @@ def test_a_stage_with_another_number_of_tasks_is_noted():
     watch, _ = watching()
     watch.stage_submitted(stage(1, 0))
     assert watch.odd_tasks is None
+    watch.stage_submitted(stage(1, 0, tasks=1, attempt=1))
+    assert watch.odd_tasks is None, "another attempt has only the tasks that are missing"
     watch.stage_submitted(stage(2, 0, tasks=1))
     assert watch.odd_tasks == 1
+
+
+def test_a_batch_is_served_when_the_stages_of_all_groups_are_completed():
+    watch, _ = watching(groups=(0, 1), metrics={7: 0})
+    for number in (1, 2):
+        watch.stage_submitted(stage(number, 6))
+    watch.task_ended(task(1, 0))
+    watch.stage_completed(stage(1, 6))
+    assert watch.served_after(-1, 0) is None
+    watch.stage_completed(stage(2, 6, failed=True))
+    assert watch.served_after(-1, 0) is None
+    watch.stage_completed(stage(2, 6))
+    served = watch.served_after(-1, 0)
+    assert (served.number, set(served.ran)) == (6, {Partition(0, 0)})
+    assert watch.batch == -1, "it has not ended yet"
+    assert watch.served_after(6, 0) is None
 
 
 def test_with_many_partitions_only_every_few_batches_are_looked_at_closely():

@@ -34,6 +34,7 @@ from meander.spark.request import Proposal, Request
 logger = logging.getLogger("meander")
 
 LOOK_EVERY_S = 0.2
+SOON_S = 0.02
 
 ROUNDS = 3
 """So often an executor is emptied that Spark gives something to meanwhile."""
@@ -211,32 +212,40 @@ class NativeMigration(Handle):
         self._moving = {(shift.stage, shift.bin) for step in steps for shift in step.shifts}
         self._placement.warm_up({shift.target for step in steps for shift in step.shifts})
         self._course = course = Course(steps, self._wish.rules)
-        last = self._placement.internals.last_planned
-        batch = self._watch.batches[-1] if self._watch.batches else Batch(last, 0.0, 0.0, 0)
         # In the middle of a batch its own tasks would say where they are after us, and win.
-        turn = self._placement.internals.is_between_batches
+        last, served = self._placement.internals.last_planned, self._watch.served
+        turn = self._placement.internals.is_between_batches or served.number == last
+        batch = served if served.number == last else Batch(last if turn else last - 1, 0.0, 0.0, 0)
+        stale: tuple[Shift, ...] = ()
         while not self._given_up():
             if turn:
                 seen = self._placement.seen(batch, course.concerned, with_files=True)
-                if self._act(course.on(seen), batch):
+                told = course.on(seen)
+                stale = self._act(told, batch)
+                if Finished() in told:
                     return
-            found = self._watch.after(batch.number, LOOK_EVERY_S)
+            if stale and self._watch.batch >= batch.number:
+                # Not before the batch has ended: Spark then finds for itself what is overdue, and forgets the rest.
+                self._placement.prepare(stale, self._moving, batch.number)
+                self._tell("snapshot", batch, stale)
+                stale = ()
+            found = self._watch.served_after(batch.number, SOON_S if stale else LOOK_EVERY_S)
             turn = found is not None
             batch = found or batch
         if self._watch.ended.is_set():
             raise MigrationFailed("the query has ended; nothing was lost, and Spark places its state anew")
 
-    def _act(self, told: Sequence[Instruction], batch: Batch) -> bool:
-        """Do what the course says; whether it is over."""
-        # Steering first: the next batch may have begun.
+    def _act(self, told: Sequence[Instruction], batch: Batch) -> tuple[Shift, ...]:
+        """Do what the course says; returns what shall have a snapshot."""
+        stale: tuple[Shift, ...] = ()
+        # Steering first: the next batch may soon be planned.
         for each in sorted(told, key=lambda each: not isinstance(each, Steer)):
             match each:
                 case Steer(shifts):
                     self._placement.flip(shifts)
                     self._tell("steered", batch, shifts)
                 case Snapshot(shifts):
-                    self._placement.prepare(shifts, self._moving, batch.number)
-                    self._tell("snapshot", batch, shifts)
+                    stale = shifts
                 case Arrived(shift):
                     self._arrived.append(shift)
                     self._tell("arrived", batch, [shift])
@@ -244,9 +253,7 @@ class NativeMigration(Handle):
                     word = "is on" if isinstance(each, Doubted) else "did not go to"
                     self._remark(f"partition {shift.bin} {word} executor {shift.target}: {reason}")
                     self._tell("doubted" if isinstance(each, Doubted) else "given_up", batch, [shift], reason=reason)
-                case Finished():
-                    return True
-        return False
+        return stale
 
     def _tell(self, event: str, batch: Batch, shifts: Sequence[Shift], **facts: Any) -> None:
         moved = [[shift.stage, shift.bin, shift.source, shift.target] for shift in shifts]
@@ -282,9 +289,9 @@ class NativeMigration(Handle):
             shared = self._placement.held_by_others(leaving)
         free = sorted(leaving - held - set(shared))
         if self._wish.releases and free:
-            # Right after a batch: in the middle of one, others may want to read what the executor wrote for them.
+            # When a batch has been served: before, others may want to read what the executor has written for them.
             if not self._placement.internals.is_between_batches:
-                self._watch.after(self._watch.batch, self._wish.request.executors_within_s)
+                self._watch.served_after(self._watch.served.number, self._wish.request.executors_within_s)
             self._placement.release(free)
             self._let_go = len(free)
             self._happenings.tell("executors", let_go=free)

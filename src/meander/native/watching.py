@@ -81,12 +81,15 @@ class Watch:
         self.closely = False
         """Look at every task of every batch, however many there are: somebody needs to know where they run."""
         self.batches: deque[Batch] = deque(maxlen=REMEMBERED)
+        self.served = Batch(-1, 0.0, 0.0, 0)
+        """The last batch whose state partitions have all been served, though it may not have ended yet."""
         self.last: dict[Partition, tuple[int, Ran]] = {}
         self.ms: dict[Partition, float] = {}
         self.ended = threading.Event()
         self.on_lost: Callable[[str, str], None] = lambda executor, why: None
         """Called with an executor that is gone, and why."""
         self._stages: dict[int, int] = {}
+        self._completed: dict[int, set[int]] = {}
         self._by_metric: tuple[int, dict[int, int]] = (-1, {})
         self._running: dict[int, dict[Partition, Ran]] = {}
         self._news = threading.Condition()
@@ -114,6 +117,16 @@ class Watch:
             self._news.wait_for(lambda: (self.batches and self.batch > batch) or self.ended.is_set(), timeout_s)
             return self.batches[-1] if self.batches and self.batch > batch else None
 
+    def served_after(self, batch: int, timeout_s: float) -> Batch | None:
+        """The newest batch after this one whose state partitions have all been served; None: none was in time.
+
+        That is the moment to say where they shall be: no task of the batch can say otherwise any more, and the next
+        one has not been planned.
+        """
+        with self._news:
+            self._news.wait_for(lambda: self.served.number > batch or self.ended.is_set(), timeout_s)
+            return self.served if self.served.number > batch else None
+
     # --- what Spark tells; called in the thread of its listener --------------------------------
 
     def stage_submitted(self, event: Any) -> None:
@@ -127,8 +140,8 @@ class Watch:
             return
         batch = int(properties.getProperty("streaming.sql.batchId"))
         tasks = int(info.numTasks())
-        if tasks not in self.partitions.values():
-            self.odd_tasks = tasks
+        if int(info.attemptNumber()) == 0:  # another attempt has only the tasks that are missing
+            self.odd_tasks = None if tasks in self.partitions.values() else tasks
         apart = -(-sum(self.partitions.values()) // CLOSELY)
         if self.closely or batch % apart == 0 or not self.last:
             self._stages[int(info.stageId())] = batch
@@ -172,8 +185,18 @@ class Watch:
         self.on_lost(str(event.executorId()), str(event.reason()).partition("\n")[0])
 
     def stage_completed(self, event: Any) -> None:
-        """A stage has ended: its number does not come again."""
-        self._stages.pop(int(event.stageInfo().stageId()), None)
+        """Note which batches have served all their partitions."""
+        info = event.stageInfo()
+        stage = int(info.stageId())
+        if stage not in self._stages or info.failureReason().isDefined():
+            return
+        batch = self._stages.pop(stage)
+        completed = self._completed.setdefault(batch, set())
+        completed.add(stage)
+        if len(completed) >= len(self._groups) and batch > self.served.number:
+            with self._news:
+                self.served = Batch(batch, 0.0, 0.0, 0, dict(self._running.get(batch, {})))
+                self._news.notify_all()
 
     def other(self, event: Any) -> None:
         """Note that a batch, or the query, has ended."""
@@ -191,8 +214,9 @@ class Watch:
     def _batch_ended(self, told: Mapping[str, Any]) -> None:
         number = int(told["batchId"])
         ran = self._running.pop(number, {})
-        for old in [each for each in self._running if each < number]:
-            del self._running[old]
+        for by_batch in (self._running, self._completed):
+            for old in [each for each in by_batch if each <= number]:
+                del by_batch[old]
         for partition, task in ran.items():
             before = self.last.get(partition)
             self.last[partition] = (number, task)
