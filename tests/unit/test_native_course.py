@@ -21,7 +21,9 @@ def seen(batch, ran=None, alive=EVERYBODY, stale=None):
 
 def test_a_step_is_steered_and_the_next_one_only_when_it_was_seen_there():
     machine = course((FIRST,), (SECOND,))
+    assert machine.under_way == ()
     assert machine.on(seen(0)) == [Steer((FIRST,))]
+    assert machine.under_way == (FIRST,)
     assert machine.on(seen(1, {(0, 4): 2, (0, 5): 1})) == [Arrived(FIRST), Steer((SECOND,))]
     assert machine.on(seen(2, {(0, 4): 2, (0, 5): 3})) == [Arrived(SECOND)]
     assert not machine.is_finished, "the last one is looked at once more"

@@ -145,6 +145,11 @@ class Course:
         return self.at >= len(self.steps)
 
     @property
+    def under_way(self) -> tuple[Shift, ...]:
+        """What was steered and has not been seen there yet."""
+        return tuple(self._left.values()) if self._steered else ()
+
+    @property
     def concerned(self) -> list[Key]:
         """The partitions of the step being taken and of the one after it: what the next `Seen` should tell about."""
         ahead = self.steps[self.at + 1 : self.at + 2]

@@ -124,6 +124,11 @@ class Internals:
         return not self.query.status["isTriggerActive"]
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether no task of the application runs at this moment."""
+        return len(self.gateway.jsc.statusTracker().getActiveStageIds()) == 0
+
+    @property
     def trigger_ms(self) -> float:
         """The trigger's interval; 0 where a batch follows the other."""
         trigger = self._execution.trigger()
