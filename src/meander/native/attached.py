@@ -31,7 +31,7 @@ from meander.native.publish import Publication
 from meander.native.watching import Watch
 from meander.spark.happenings import Happenings, Listener
 from meander.spark.ledger import Ledger
-from meander.spark.request import NO_LIMIT, Proposal, Request, chosen, proposed, refuse_rest
+from meander.spark.request import NO_LIMIT, Proposal, Request, chosen, proposed, refuse_rest, stages_of
 from meander.types import WorkerId
 from meander.values import positive, whole, worker_id
 
@@ -270,7 +270,7 @@ class Attached:
     def _migrate(self, kind: str, operator: str | int | None, options: dict[str, Any]) -> NativeMigration | Proposal:
         self._check()
         dry_run = options.pop("dry_run", False)
-        wish = self._wish(kind, self._groups(operator), options)
+        wish = self._wish(kind, stages_of(operator, self.operators), options)
         with self._lock:
             if dry_run:
                 return self._propose(wish, kind)
@@ -330,15 +330,6 @@ class Attached:
                 ms = [placement.watch.ms.get(Partition(group, each), 0.0) for each in placement.partitions(group)]
                 ledger.work[group] = np.array(ms)
         return ledger
-
-    def _groups(self, operator: str | int | None) -> tuple[int, ...]:
-        known = self.operators
-        if operator is None:
-            return tuple(known)
-        found = [at for at, name in known.items() if operator in (at, name, name.partition(":")[2])]
-        if len(found) != 1 or isinstance(operator, bool):
-            raise InvalidOption(f"there is no operator {operator!r}; there are: {', '.join(known.values())}")
-        return (found[0],)
 
     def _follow(self, publication: Publication | None) -> None:
         """Write what is observed for others to see, every now and then, until the query ends; then clear up."""

@@ -116,6 +116,16 @@ def made(kind: str, settings: Settings, stages: tuple[int, ...], given: Mapping[
     return request
 
 
+def stages_of(operator: str | int | None, known: Mapping[int, str]) -> tuple[int, ...]:
+    """The operators that a user means by a number or a name, such as "0:count" or "count"; None: all."""
+    if operator is None:
+        return tuple(known)
+    found = [at for at, name in known.items() if operator in (at, name, name.partition(":")[2])]
+    if len(found) != 1 or isinstance(operator, bool):
+        raise InvalidOption(f"there is no operator {operator!r}; there are: {', '.join(known.values())}")
+    return (found[0],)
+
+
 def chosen(options: dict[str, Any]) -> dict[str, Any]:
     """Take planner and schedule, and what they take, out of options; returns them as fields of a `Request`."""
     planner, cut = options.pop("planner", "free"), options.pop("schedule", "batched")

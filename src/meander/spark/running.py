@@ -22,7 +22,7 @@ from meander.spark.gateway import Gateway
 from meander.spark.happenings import Listener
 from meander.spark.migrating import Migration
 from meander.spark.pipeline import Pipeline, Step
-from meander.spark.request import Proposal, made, proposed
+from meander.spark.request import Proposal, made, proposed, stages_of
 from meander.spark.runner import Runner
 from meander.spark.settings import Settings
 from meander.spark.sinks import Sink, sink_of
@@ -166,7 +166,7 @@ class Query:
 
     def _migrate(self, kind: str, operator: str | int | None, options: dict[str, Any]) -> Migration | Proposal:
         dry_run = options.pop("dry_run", False)
-        request = made(kind, self._engine.settings, self._stages(operator), options)
+        request = made(kind, self._engine.settings, stages_of(operator, self.operators), options)
         proposal = proposed(
             request, self._engine.ledger, self.operators, self._engine.moves.participants, self._engine.version
         )
@@ -178,15 +178,6 @@ class Query:
             self._migration.give_way()
         self._migration = Migration(self, request, proposal).start()
         return self._migration
-
-    def _stages(self, operator: str | int | None) -> tuple[int, ...]:
-        known = self.operators
-        if operator is None:
-            return tuple(known)
-        found = [at for at, name in known.items() if operator in (at, name, name.partition(":")[2])]
-        if len(found) != 1 or isinstance(operator, bool):
-            raise InvalidOption(f"there is no operator {operator!r}; there are: {', '.join(known.values())}")
-        return (found[0],)
 
     def _relaunch(self, steps: Sequence[MigrationStep]) -> None:
         """Stop, and start again with other owners; for the mode `restart`."""
