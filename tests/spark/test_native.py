@@ -58,14 +58,7 @@ def test_an_aggregate_is_seen_spread_drained_and_rescaled(spark, tmp_path):
             assert max(Counter(shift.target for shift in step.shifts).values()) == 1
         assert spread.progress.eta_s == 0.0
 
-        leaving = executors[1]
-        assert attached.drain(leaving, release=True).wait(PATIENCE_S)
-        wait_until(lambda: leaving not in attached.executors, "the drained executor goes")
-        assert leaving not in on(attached)
-        grown = attached.rescale(3, executors_within_s=PATIENCE_S)
-        assert grown.wait(PATIENCE_S)
-        assert grown.report.executors == {"asked": 1, "came": 1, "let_go": 0}
-        assert len(attached.executors) == len(on(attached)) == 3
+        in_and_out(attached)
         shrunk = attached.rescale(2)
         assert shrunk.wait(PATIENCE_S)
         wait_until(lambda: len(attached.executors) == 2, "the third executor goes")
@@ -83,6 +76,20 @@ def test_an_aggregate_is_seen_spread_drained_and_rescaled(spark, tmp_path):
 def attached_again_refused(query):
     with pytest.raises(me.QueryFailed, match="does not run"):
         me.attach(query)
+
+
+def in_and_out(attached):
+    """One executor is emptied and goes, another comes and gets its share."""
+    executors = attached.executors
+    drained = attached.drain(executors[-1], release=True)
+    assert drained.wait(PATIENCE_S)
+    wait_until(lambda: executors[-1] not in attached.executors, "the drained executor goes")
+    assert executors[-1] not in on(attached)
+    assert drained.report.executors["let_go"] == 1
+    grown = attached.rescale(len(executors), executors_within_s=PATIENCE_S)
+    assert grown.wait(PATIENCE_S)
+    assert grown.report.executors == {"asked": 1, "came": 1, "let_go": 0}
+    assert len(attached.executors) == len(on(attached)) == len(executors)
 
 
 def test_a_join_moves_with_its_four_stores(spark, tmp_path):
@@ -103,8 +110,7 @@ def test_a_join_moves_with_its_four_stores(spark, tmp_path):
         assert balanced.wait(PATIENCE_S)
         assert balanced.report.remarks == ()
         assert len(on(attached)) == len(executors)
-        assert attached.drain(executors[-1]).wait(PATIENCE_S)
-        assert executors[-1] not in on(attached)
+        in_and_out(attached)
     query.processAllAvailable()
     query.stop()
     assert len(latest) == load.rows.num_rows
@@ -145,6 +151,7 @@ def test_transform_with_state_is_kept_balanced(spark, tmp_path):
         pilot.stop()
         assert any(each["event"] == "pilot" and each["move"] for each in attached.events)
         assert attached.migration.wait(PATIENCE_S)
+        in_and_out(attached)
     query.processAllAvailable()
     query.stop()
     assert {key: found[1] for key, found in latest.items()} == counts(load)

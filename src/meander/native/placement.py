@@ -41,7 +41,7 @@ class Placement:
         """Executors that shall hold nothing."""
         self.warm: set[str] = set()
         self._believed: dict[Key, int] = {}
-        self._listed: tuple[str, list[Executor]] = ("", [])
+        self._listed: tuple[str | None, list[Executor]] = (None, [])
 
     @cached_property
     def groups(self) -> dict[int, tuple[StatefulOperator, ...]]:
