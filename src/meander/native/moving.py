@@ -222,7 +222,7 @@ class NativeMigration(Handle):
         stale: tuple[Shift, ...] = ()
         while not self._given_up():
             if turn:
-                seen = self._placement.seen(batch, course.concerned, with_files=True)
+                seen = self._placement.seen(batch, course.concerned)
                 told = course.on(seen)
                 stale = self._act(told, batch)
                 if Finished() in told:
@@ -281,7 +281,7 @@ class NativeMigration(Handle):
             held = self._placement.held(leaving)
             if not leaving or not held or self._given_up():
                 break
-            self._remark(f"executor {', '.join(sorted(held))} was given state again and is emptied once more")
+            self._remark(f"executor {', '.join(sorted(held))} still holds state and is emptied once more")
             more, done = self._propose(), self._arrived
             self._steps_before = len(self.steps)
             self._proposal = replace(
@@ -315,8 +315,11 @@ class NativeMigration(Handle):
             time.sleep(PAUSE_LOOK_S)
 
     def _leaving(self) -> set[str]:
-        """The executors that shall hold nothing, of those that are there."""
-        if self._wish.leaving:
-            return {each.id for each in self._placement.workers if each.id in self._wish.leaving}
+        """The executors that shall hold nothing, of those that are there; never so many that fewer than wanted stay."""
+        there, wanted = self._placement.workers, self._wish.request.workers
+        if wanted is None:
+            return {each.id for each in there if each.id in self._wish.leaving}
         staying = set(self._proposal.workers)
-        return {each.id for each in self._placement.workers if executor_of(each) not in staying}
+        idle = [each.id for each in there if executor_of(each) not in staying]
+        idle.sort(key=lambda each: each not in self._placement.draining)
+        return set(idle[: max(0, len(there) - wanted)])

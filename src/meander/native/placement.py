@@ -109,7 +109,7 @@ class Placement:
             partitions=tuple(seen), executors=tuple(executors),
         )  # fmt: skip
 
-    def seen(self, batch: Batch, concerned: Collection[Key], with_files: bool) -> Seen:
+    def seen(self, batch: Batch, concerned: Collection[Key]) -> Seen:
         """What a migration wants to know when a batch has ended."""
         wait = self.gateway.locality_wait()
         ran = {}
@@ -123,7 +123,7 @@ class Placement:
                     why = f": where it should was busy for longer than spark.locality.wait, {wait}"
                 ran[key] = Sight(worker_of(task.executor), task.rows, task.updated, task.removed, task.loads, why)
         alive = {executor_of(each) for each in self.workers if each.id != "driver"}
-        return Seen(batch.number, ran, alive, self.ready(concerned) if with_files else {})
+        return Seen(batch.number, ran, alive, self.ready(concerned))
 
     # --- a step's way ------------------------------------------------------------------------
 
@@ -154,6 +154,8 @@ class Placement:
 
     def flip(self, shifts: Sequence[Shift]) -> None:
         """Have the next tasks of these partitions run on their new executors."""
+        if not shifts:
+            return
         there = {executor_of(each): each for each in self.workers}
         for shift in shifts:
             if shift.target in there:
