@@ -16,7 +16,7 @@ PARTIAL = {"oms", "simple_ssm"}
 
 
 def test_the_planners_of_the_design_are_there():
-    wanted = {"simple_ssm", "ssm", "oms", "annealing", "free", "even", "consistent_hash", "redist"}
+    wanted = {"simple_ssm", "ssm", "mtm", "oms", "annealing", "free", "even", "consistent_hash", "redist"}
     assert set(planners()) == wanted
     for name, planner in planners().items():
         assert planner.name == name
@@ -84,7 +84,7 @@ def test_free_never_moves_more_than_ssm(problem):
 
 def test_an_unknown_planner_or_option_is_named():
     problem = meander.Problem([1], [1], [0], 1)
-    with pytest.raises(meander.InvalidOption, match="no planner 'best'; the planners are ssm, free"):
+    with pytest.raises(meander.InvalidOption, match="no planner 'best'; the planners are ssm, mtm, free"):
         plan(problem, "best")
     with pytest.raises(meander.InvalidOption, match="planner even has no option 'seed'; its options: none"):
         plan(problem, "even", seed=1)

@@ -72,6 +72,7 @@ def plan_table(plan: Plan) -> Table:
     total = plan.cost + plan.gain
     share = f", {plan.cost / total:.1%} of the state" if total else ""
     title = f"{plan.planner}: {len(plan.moves)} moves, {size(plan.cost)}{share}, planned in {plan.elapsed_ms:.3g} ms"
+    title = "\n".join([title, *plan.notes])
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in ("worker", "load", "cap"):
         table.add_column(name, justify="right")

@@ -15,14 +15,19 @@ from meander.measure.imbalance import (
     sum_by_worker,
 )
 from meander.measure.sojourn import mean_sojourn_s, service_per_s
+from meander.measure.transitions import Transitions
+from meander.measure.worker_counts import migrations, worker_counts
 
 __all__ = [
+    "Transitions",
     "computing_load",
     "load_imbalance",
     "mean_sojourn_s",
     "memory_load",
+    "migrations",
     "resource",
     "service_per_s",
     "spread",
     "sum_by_worker",
+    "worker_counts",
 ]

@@ -7,6 +7,7 @@ planner is), then one file per planner:
                               ssm_general for pins, unequal workers and present maps that are scattered
     simple_ssm                the paper's slow form of it, an oracle for tests
     oms                       the cheapest way through a known sequence of migrations; with partitions
+    mtm                       the cheapest over this migration and those to come; what those cost is in `ahead`
     free                      any bin to any worker: never dearer than ssm; its own docstring lists free_*
     annealing                 Ls-Stream: from the straggler to the least loaded, by migration impact; with workload,
                               handover (the model of one step) and handover_choice (which bins)
@@ -27,6 +28,7 @@ from meander.planning.check import check
 from meander.planning.consistent_hash import consistent_hash
 from meander.planning.even import even
 from meander.planning.free import free
+from meander.planning.mtm import mtm
 from meander.planning.oms import PlanSequence, first_of_sequence, oms
 from meander.planning.planner import Planner
 from meander.planning.plans import Plan
@@ -38,7 +40,10 @@ from meander.planning.ssm import ssm
 __all__ = ["Plan", "PlanSequence", "Planner", "Problem", "check", "oms", "plan", "planners"]
 
 _PLANNERS = MappingProxyType(
-    {each.name: each for each in (ssm, free, annealing, first_of_sequence, simple_ssm, even, consistent_hash, redist)}
+    {
+        each.name: each
+        for each in (ssm, mtm, free, annealing, first_of_sequence, simple_ssm, even, consistent_hash, redist)
+    }
 )
 
 

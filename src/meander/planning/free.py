@@ -100,7 +100,7 @@ def _no_worse_than_ssm(problem: Problem, found: Found, nodes: int) -> tuple[Foun
     if size > (LARGE if easy else 0) and (found.is_proven or found.cost < SAME * _contiguous_floor(problem)):
         return found, None
     try:
-        owner, workers = ssm.target(problem)
+        owner, workers, _ = ssm.target(problem)
     except Infeasible as why:
         return found, why.smallest_tau
     except TooLarge:

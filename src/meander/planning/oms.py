@@ -74,7 +74,8 @@ def oms(problem: Problem, steps: Sequence[tuple[int, float]] = ()) -> PlanSequen
             idle = sorted(set(before.workers) - set(before.owner))
             problem = Problem(problem.load, problem.state, before.owner, workers, tau, idle=idle)
             chosen = int(choices[step - 1][chosen])
-        plans.append(Plan.of(problem, *target_of(problem, _match(problem, stage[chosen])[1]), planner="oms"))
+        target = target_of(problem, _match(problem, stage[chosen])[1])
+        plans.append(Plan.of(problem, target.owner, target.workers, planner="oms"))
     return PlanSequence(plans)
 
 

@@ -20,10 +20,11 @@ Options = ParamSpec("Options")
 
 
 class Target(NamedTuple):
-    """What a planner decides: the owner of each bin, and everyone who will be there."""
+    """What a planner decides: the owner of each bin, everyone who will be there, and what the user should know."""
 
     owner: list[WorkerId]
     workers: list[WorkerId]
+    notes: tuple[str, ...] = ()
 
 
 class Planner(Named, Generic[Options]):
@@ -55,9 +56,9 @@ class Planner(Named, Generic[Options]):
         """Return the plan for this problem."""
         self.check_options(list(options))
         started = perf_counter()
-        owner, workers = self.target(problem, *args, **options)
+        owner, workers, notes = self.target(problem, *args, **options)
         elapsed_ms = (perf_counter() - started) * 1e3
-        return Plan.of(problem, owner, workers, self.name, elapsed_ms)
+        return Plan.of(problem, owner, workers, self.name, elapsed_ms, notes)
 
     @functools.cached_property  # asking Python for a signature takes longer than a small plan
     def options(self) -> dict[str, inspect.Parameter]:

@@ -29,6 +29,7 @@ class Plan:
         loads: load of each worker afterwards.
         caps: the most load each worker may carry.
         elapsed_ms: how long the planner took.
+        notes: what the planner wants to be known, such as why it could not do better.
     """
 
     planner: str
@@ -41,6 +42,7 @@ class Plan:
     loads: Mapping[WorkerId, float]
     caps: Mapping[WorkerId, float]
     elapsed_ms: float = field(default=0.0, compare=False)
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -50,6 +52,7 @@ class Plan:
         workers: Collection[WorkerId],
         planner: str = "by hand",
         elapsed_ms: float = 0.0,
+        notes: Sequence[str] = (),
     ) -> Plan:
         """Derive moves, cost, gain and loads from a target owner map and the workers it is for."""
         target, state = tuple(owner), problem.state
@@ -79,6 +82,7 @@ class Plan:
             loads=MappingProxyType(loads),
             caps=MappingProxyType(problem.caps(tuple(loads))),
             elapsed_ms=elapsed_ms,
+            notes=tuple(notes),
         )
 
     def __hash__(self) -> int:
@@ -108,4 +112,5 @@ class Plan:
             "caps": {str(w): x for w, x in self.caps.items()},
             "over_cap": list(self.over_cap),
             "elapsed_ms": self.elapsed_ms,
+            "notes": list(self.notes),
         }

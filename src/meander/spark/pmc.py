@@ -1,0 +1,149 @@
+"""Projected migration costs, computed on Spark: exactly where partitionings are few, learned by practice elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meander.errors import TooLarge
+from meander.measure.transitions import Transitions
+from meander.planning.ahead.exact import Case
+from meander.planning.ahead.learned import LearnedOutlook
+from meander.planning.ahead.outlook import Outlook
+from meander.planning.ahead.practice import SETS, Effort, Lesson, Samples, learn
+from meander.spark.pmc_exact import exact
+from meander.spark.pmc_folder import ArrowTask, Folder, Tell, ids, run, telling
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+EXACTLY = 20_000
+"""Up to so many partitionings the exact form is taken where nobody says which: about a minute on two cores."""
+
+DRIFT = 0.05
+
+
+def pmc(
+    spark: SparkSession,
+    load: Iterable[float],
+    state: Iterable[float],
+    transitions: Transitions,
+    tau: float = 0.2,
+    gamma: float = 0.8,
+    path: str | Path | None = None,
+    *,
+    exactly: bool | None = None,
+    drift: float = DRIFT,
+    effort: Effort | None = None,
+    tell: Tell | None = None,
+) -> Outlook:
+    """Return what migrations to come will cost, for planner 'mtm'.
+
+    Args:
+        spark: a Spark session; its executors do the work.
+        load: work of each bin.
+        state: bytes of state of each bin.
+        transitions: how often n workers become n', see `Transitions.of`.
+        tau: the load cap; where no assignment by intervals keeps it, the smallest one that does is used, and noted in
+            `outlook.taus`.
+        gamma: how much the next migration counts against this one, from 0 to below 1.
+        path: a folder for the outlook and for what is done so far: called again after a crash, it goes on from there.
+        exactly: whether to look at all partitionings. By default that is done where they are few; else costs are
+            learned by practice, see `planning.ahead.practice`.
+        drift: how much a bin's load changes from one migration to the next, as the standard deviation of its
+            logarithm; only what is learned looks at it.
+        effort: how much is practised.
+        tell: told about progress as (done, total, what); without it there is a bar if standard error is a terminal.
+
+    Raises:
+        TooLarge: the exact form was asked for and there are too many partitionings.
+        InvalidOption: an argument is wrong, or the folder holds an outlook of other inputs.
+    """
+    loads, states = list(load), list(state)
+    if exactly is None:
+        try:
+            exactly = Case.of(loads, states, transitions, tau, gamma).partitionings <= EXACTLY
+        except TooLarge:
+            exactly = False
+    if exactly:
+        return exact(spark, loads, states, transitions, tau, gamma, path, tell=tell)
+    return learned(spark, loads, states, transitions, tau, gamma, path, drift, effort or Effort(), tell)
+
+
+def learned(
+    spark: SparkSession,
+    load: Iterable[float],
+    state: Iterable[float],
+    transitions: Transitions,
+    tau: float,
+    gamma: float,
+    path: str | Path | None,
+    drift: float,
+    effort: Effort,
+    tell: Tell | None,
+) -> LearnedOutlook:
+    """Return an outlook that was learned by practice on the executors."""
+    lesson = Lesson.of(load, state, transitions, tau, gamma, drift)
+    empty = LearnedOutlook(
+        load=lesson.load,
+        state=lesson.state,
+        tau=lesson.tau,
+        taus=lesson.taus,
+        gamma=lesson.gamma,
+        transitions=transitions,
+        drift=lesson.drift,
+        effort=dataclasses.asdict(effort),
+        weights=dict.fromkeys(SETS, lesson.nothing),
+        rehearsed=dict.fromkeys(SETS, (0.0, 0.0)),
+    )
+    with Folder(path, empty.kind, empty.inputs()) as folder, telling(tell) as told:
+        found = folder.finished()
+        if found is None:
+            folder.claim({})
+            lessons = learn(lesson, effort, functools.partial(_everywhere, spark), told, folder.recall, folder.keep)
+            found = dataclasses.replace(
+                empty,
+                weights={which: each.weights for which, each in lessons.items()},
+                rehearsed={which: (each.moves, each.ssm_moves) for which, each in lessons.items()},
+            )
+            folder.finish(found)
+    assert isinstance(found, LearnedOutlook)
+    return found
+
+
+def _everywhere(spark: SparkSession, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+    """Call a function with each task on the executors; results are samples or numbers, in the order of the tasks."""
+    slices = min(len(tasks), 4 * spark.sparkContext.defaultParallelism)
+    rows = run(spark, len(tasks), _calling(function, tasks), "task int, arrays array<binary>", slices).to_pylist()
+    return [_unpacked(row["arrays"]) for row in sorted(rows, key=lambda row: row["task"])]
+
+
+def _calling(function: Callable[[Any], Any], tasks: Sequence[Any]) -> ArrowTask:
+    def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for task in ids(batches):
+            packed = pa.array([_packed(function(tasks[task]))], pa.list_(pa.binary()))
+            yield pa.RecordBatch.from_pydict({"task": pa.array([task], pa.int32()), "arrays": packed})
+
+    return call
+
+
+def _packed(result: Samples | float) -> list[bytes]:
+    if isinstance(result, Samples):
+        return [column.tobytes() for column in result]
+    return [np.float64(result).tobytes()]
+
+
+def _unpacked(arrays: Sequence[bytes]) -> Samples | float:
+    if len(arrays) == 1:
+        return float(np.frombuffer(arrays[0])[0])
+    left, cost = np.frombuffer(arrays[0], np.int64), np.frombuffer(arrays[3])
+    here, after = (np.frombuffer(arrays[at], np.float32).reshape(len(left), -1) for at in (1, 2))
+    return Samples(left, here, after, cost)
