@@ -22,7 +22,7 @@ The rooms, inner ones first; each may use only those above it:
     errors, types     what can go wrong; bins, workers, moves, assignments
     values, named,    reading what users give; functions chosen by name;
     kernel            compiled inner loops
-    measure           load imbalance and waiting time, from loads and rates
+    measure           load imbalance, waiting time, how often n workers become n'
     planning          what to move           scheduling    in which steps
     migration         how: copy, flip, release, as a state machine
     control           when: rules that say whether it is worth it, with a reason
@@ -30,8 +30,11 @@ The rooms, inner ones first; each may use only those above it:
     state             the rows of a worker's bins: mapped files, and this batch's own changes over them
     checkpoint        state files, the log of manifests, which file holds which bin
     operators         what a stream computes, one file per operator
+    history           arrivals and worker counts of the past, from files
+    replay            a history once more, with planners to compare
     spark             the engine on Spark    native        Spark's own state, seen and steered
     query             the user's way in
+    experiments       the papers' figures, ours beside theirs
     cli               the command `meander`
 
 Only `spark`, `native` and `query` import Spark. `import meander` alone loads neither Spark nor Arrow, Numba or SciPy:
@@ -59,10 +62,12 @@ from meander.scheduling import schedule, schedules
 from meander.types import Assignment, BinId, Move, WorkerId
 
 if TYPE_CHECKING:
+    from meander.measure.transitions import Transitions
     from meander.native.attached import attach
     from meander.operators.operator import Operator
     from meander.query import Query, stream
     from meander.spark import sinks
+    from meander.spark.pmc import pmc
     from meander.spark.session import session
     from meander.state.declare import KeyedTable, Multimap, Timers
 
@@ -74,7 +79,9 @@ _LATER = {
     "Operator": "meander.operators.operator",
     "Query": "meander.query",
     "Timers": "meander.state.declare",
+    "Transitions": "meander.measure.transitions",
     "attach": "meander.native.attached",
+    "pmc": "meander.spark.pmc",
     "session": "meander.spark.session",
     "sinks": "meander.spark",
     "stream": "meander.query",
@@ -101,11 +108,13 @@ __all__ = [
     "QueryFailed",
     "Timers",
     "TooLarge",
+    "Transitions",
     "WorkerId",
     "attach",
     "check",
     "plan",
     "planners",
+    "pmc",
     "schedule",
     "schedules",
     "session",

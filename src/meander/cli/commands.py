@@ -15,9 +15,11 @@ import meander
 from meander.cli import show
 from meander.cli.demo import run_demo
 from meander.cli.inspect import inspect
+from meander.cli.mtm import mtm
 from meander.cli.native import native
 from meander.cli.planners import show_planners
 from meander.cli.read import json_from, numbers_from, options_from
+from meander.cli.simulate import simulate
 from meander.errors import InvalidProblem
 from meander.named import chosen
 from meander.values import listed
@@ -209,6 +211,8 @@ def schedules(format: FORMAT = None) -> None:
 
 
 app.command()(inspect)
+app.command()(mtm)
+app.command()(simulate)
 app.add_typer(native, name="native")
 
 

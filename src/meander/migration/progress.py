@@ -109,7 +109,7 @@ class Report:
     executors: Mapping[str, int] = field(default_factory=dict)
     """Executors that were asked for, that came and that were let go."""
     remarks: tuple[str, ...] = ()
-    """What did not go as it should, a sentence each."""
+    """What did not go as it should, or should be known of the plan, a sentence each."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, ready for JSON."""

@@ -121,7 +121,7 @@ class NativeMigration(Handle):
             duration_s=self._spent_s(),
             before=Latency.of(self._before), during=Latency.of(during), after=Latency.of(after),
             executors={"asked": self._asked, "came": len(self._came), "let_go": self._let_go},
-            remarks=tuple(self._remarks),
+            remarks=(*self._proposal.notes, *self._remarks),
         )  # fmt: skip
 
     def _owning(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from meander.errors import Infeasible
 from meander.migration.steps import Shift
 from meander.planning import Plan, Problem, plan
+from meander.planning.ahead import Outlook
 from meander.spark.messages import Report, read_numbers
 from meander.types import WorkerId
 
@@ -41,6 +42,8 @@ class Ledger:
         """How much work each bin is, smoothed over versions; None while nothing has been measured."""
         self.capacities: dict[int, float] = {}
         """How fast workers are, where they are not alike."""
+        self.outlooks: dict[int, Outlook | str] = {}
+        """What migrations to come will cost, by stage: for planner mtm, where nobody gives it another."""
 
     @property
     def stages(self) -> range:
@@ -93,9 +96,10 @@ class Ledger:
         Workers that are named and own nothing take part; `owner` is who counts as the owner, should that be another.
         """
         owners = (self.owners[stage] if owner is None else owner).tolist()
-        work = self.work[stage]
-        load = np.ones(self.bins) if work is None else 1.0 + work
-        state = self.state_bytes[stage] + 1
+        load, state = self.measured(stage)
+        options = dict(options or {})
+        if planner == "mtm" and stage in self.outlooks:
+            options.setdefault("outlook", self.outlooks[stage])
         idle = () if isinstance(workers, int) else sorted(set(workers) - set(owners))
 
         def planned(cap: float) -> Plan:
@@ -104,7 +108,7 @@ class Ledger:
             problem = Problem(
                 load.tolist(), state.tolist(), owners, given, cap, self.capacities, must_leave=there, idle=idle
             )
-            return plan(problem, planner, **(options or {}))
+            return plan(problem, planner, **options)
 
         try:
             return planned(USUAL_TAU if tau is None else tau)
@@ -112,6 +116,11 @@ class Ledger:
             if tau is not None:
                 raise
             return planned((error.smallest_tau or USUAL_TAU) * (1 + 1e-9))
+
+    def measured(self, stage: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Load and bytes of each bin of a stage, as planners take them: none is nothing."""
+        work = self.work[stage]
+        return np.ones(self.bins) if work is None else 1.0 + work, self.state_bytes[stage] + 1
 
     def _sum(self, reports: Sequence[Report], what: str) -> NDArray[np.int64]:
         total = np.zeros(self.bins, np.int64)

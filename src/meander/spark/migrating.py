@@ -87,6 +87,7 @@ class Migration(Handle):
             mode=self._request.mode, outcome=self._status, reason=self._reason,
             planner=next(iter(self.plans.values())).planner if self.plans else "resumed",
             planner_ms=self._proposal.planner_ms,
+            remarks=self._proposal.notes,
             schedule="all_at_once" if restarts else self._request.schedule,
             workers_before=self._workers_before, workers_after=tuple(query.workers),
             bins=progress.bins, bytes=progress.bytes, steps=progress.steps,

@@ -50,6 +50,7 @@ class Moves:
         self.happenings = Happenings()
         self.orders = Orders()
         self._followers: dict[int, Follower] = {}
+        self._told_workers = 0
 
     @property
     def version(self) -> int:
@@ -169,6 +170,10 @@ class Moves:
             if (found := self.seats.held(stage, worker)) is not None
         }
         self.tell(Committed(version, held, tuple(troubles)))
+        there = self.ledger.workers
+        if self.protocol.migration is None and len(there) != self._told_workers:
+            self._told_workers = len(there)
+            self.happenings.tell("workers", version=version, workers=sorted(map(int, there)))
 
     # --- losses ----------------------------------------------------------------------------
 

@@ -84,6 +84,12 @@ class Proposal:
     workers: tuple[WorkerId, ...]
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What planners want to be known, such as why one could not do better."""
+        said = (f"{name}: {note}" for name, plan in self.plans.items() for note in plan.notes)
+        return tuple(dict.fromkeys(said))
+
+    @property
     def planner_ms(self) -> float:
         """How long the planner took for all operators."""
         return sum(plan.elapsed_ms for plan in self.plans.values())

@@ -15,9 +15,12 @@ from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
 from meander.checkpoint.reader import Reader
 from meander.errors import InvalidOption, QueryFailed
+from meander.measure.transitions import Transitions
 from meander.migration.steps import Step as MigrationStep
+from meander.planning.ahead import Outlook
 from meander.spark import provenance, steering
 from meander.spark.engine import Engine
+from meander.spark.foresight import look_ahead, outlooks_in
 from meander.spark.gateway import Gateway
 from meander.spark.happenings import Listener
 from meander.spark.migrating import Migration
@@ -151,6 +154,37 @@ class Query:
         whole("workers", workers, 1, self._engine.settings.bins)
         return self._migrate("rescale", operator, {**options, "workers": workers})
 
+    def look_ahead(
+        self,
+        history: Transitions | str | os.PathLike[str] | None = None,
+        *,
+        lo: int | None = None,
+        hi: int | None = None,
+        tau: float = 0.2,
+        gamma: float = 0.8,
+        operator: str | int | None = None,
+        **options: Any,
+    ) -> dict[str, Outlook]:
+        """Work out what migrations to come will cost, so that `rescale(n, planner="mtm")` can mind them.
+
+        It looks at the bins as they are measured now, takes a minute or so of the executors the query runs on, and
+        stays in the checkpoint: it is there after a restart. Call it again when the loads have changed; until then a
+        plan says in its notes whether the outlook still fits.
+
+        Args:
+            history: how often n workers become n': `Transitions`, or a file with an arrival series, which is scaled to
+                `lo` to `hi` workers. By default the query's own history, its events of this run.
+            lo: the fewest workers there will be; by default the fewest there were.
+            hi: the most.
+            tau: the load cap that later migrations shall keep.
+            gamma: how much the next migration counts against this one, from 0 to below 1.
+            operator: one operator of a chain, by name or number; by default each of them.
+            options: exactly, drift, effort and tell, as for `me.pmc`.
+
+        Returns the outlook of each operator.
+        """
+        return look_ahead(self._engine, self.operators, history, lo, hi, tau, gamma, operator, options)
+
     def rebalance(self, tau: float = 0.2, *, operator: str | int | None = None, **options: Any) -> Any:
         """Spread the load over the workers that are there, so that none has more than (1 + tau) times its share.
 
@@ -279,6 +313,7 @@ class Launch:
             engine.moves.happenings = before.moves.happenings
             engine.progress, engine.misrouted = before.progress, before.misrouted
             engine.moves.take_over(moved)
+        engine.ledger.outlooks = outlooks_in(location, len(self.steps))
         engine.moves.rescale_to(asked)
         engine.warm_up()
         if not gateway.local:

@@ -1,0 +1,125 @@
+"""A running query that looks ahead: its own outlook, its own history, and rescaling by planner mtm."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+import meander as me
+from meander.errors import InvalidOption
+from meander.planning.ahead.practice import Effort
+from streams import Feed, state_of
+
+pytestmark = pytest.mark.spark
+
+SWING = me.Transitions.given([[0, 1, 0], [0.5, 0, 0.5], [0, 1, 0]], lo=2)
+
+
+class Counting:
+    """A query that counts numbers; `add` feeds a batch and waits for it."""
+
+    def __init__(self, spark, folder, bins=16, seed=1):
+        self.spark, self.folder, self.bins, self.rng = spark, folder, bins, random.Random(seed)
+        self.feed = Feed(folder / "in", pa.schema([("user", pa.int64())]))
+        self.given: Counter[int] = Counter()
+        self.query = self.start()
+
+    def start(self, workers=2):
+        users = me.stream(self.feed.read(self.spark)).key_by("user")
+        sink = me.sinks.memory()
+        return users.count().start(self.folder / "ck", sink, workers=workers, bins=self.bins, idle_after_s=0.2)
+
+    def add(self, rows=400):
+        users = [self.rng.randrange(200) for _ in range(rows)]
+        self.given.update(users)
+        self.feed.add(pa.table({"user": users}))
+        self.query.process_all_available()
+
+    def recount(self):
+        assert {row["user"]: row["count"] for row in state_of(self.folder / "ck")} == self.given
+        assert self.query.misrouted == 0
+
+
+@pytest.fixture
+def counting(spark, tmp_path):
+    made = Counting(spark, tmp_path)
+    yield made
+    made.query.stop()
+
+
+def test_a_query_rescales_by_its_own_outlook_also_after_a_restart(counting):
+    counting.add()
+    query = counting.query
+    found = query.look_ahead(SWING, tau=0.6)
+    assert list(found) == ["0:count"]
+    outlook = found["0:count"]
+    assert outlook.kind == "exact"
+    for workers in (3, 4, 3):
+        move = query.rescale(workers, planner="mtm", tau=0.6)
+        move.wait()
+        assert (move.report.planner, move.report.remarks) == ("mtm", ())
+        counting.add()
+    query.stop()
+    counting.recount()
+    counting.query = query = counting.start(workers=None)
+    counting.add()
+    (plan,) = query.rescale(2, planner="mtm", tau=0.6, dry_run=True).plans.values()
+    assert plan.notes == ()
+    assert query.rescale(2, planner="mtm", tau=0.6, outlook=outlook, dry_run=True).plans["0:count"].owner == plan.owner
+
+
+def test_without_an_outlook_it_rescales_as_ssm_does_and_says_so(counting):
+    counting.add()
+    (plan,) = counting.query.rescale(3, planner="mtm", tau=0.6, dry_run=True).plans.values()
+    assert plan.notes == ("planned by ssm: there is no outlook; make one with me.pmc(...)",)
+    (ssm,) = counting.query.rescale(3, planner="ssm", tau=0.6, dry_run=True).plans.values()
+    assert plan.owner == ssm.owner
+    move = counting.query.rescale(3, planner="mtm", tau=0.6)
+    move.wait()
+    assert move.report.remarks == (f"0:count: {plan.notes[0]}",)
+    assert str(move.report).endswith(plan.notes[0])
+
+
+def test_the_history_is_the_querys_own_unless_one_is_given(counting, tmp_path):
+    counting.add()
+    with pytest.raises(InvalidOption, match="always had as many workers as now"):
+        counting.query.look_ahead()
+    for workers in (3, 2):
+        counting.query.rescale(workers, planner="ssm").wait()
+        counting.add()
+    counts = [len(event["workers"]) for event in counting.query.events if event["event"] == "workers"]
+    assert counts == [2, 3, 2]
+    outlook = counting.query.look_ahead(tau=0.6)["0:count"]
+    assert (outlook.transitions.lo, outlook.transitions.hi) == (2, 3)
+    series = tmp_path / "arrivals.csv"
+    hours = [f"2026-09-{1 + hour // 24:02d} {hour % 24:02d}:00:00,{100 + 50 * (hour % 24 > 11)}" for hour in range(480)]
+    series.write_text("\n".join(["time,amount", *hours]) + "\n")
+    with pytest.raises(InvalidOption, match="give lo and hi"):
+        counting.query.look_ahead(series)
+    outlook = counting.query.look_ahead(series, lo=2, hi=4, tau=0.6)["0:count"]
+    assert outlook.transitions.row(2).argmax() == 2
+
+
+def test_a_learned_outlook_serves_as_well(spark, tmp_path):
+    counting = Counting(spark, tmp_path, bins=64)
+    try:
+        counting.add(2000)
+        small = Effort(rounds=2, tasks=2, steps=100, rehearsals=2, length=20)
+        outlook = counting.query.look_ahead(SWING, tau=0.6, exactly=False, effort=small)["0:count"]
+        assert outlook.kind == "learned"
+        move = counting.query.rescale(3, planner="mtm", tau=0.6)
+        move.wait()
+        assert (move.report.planner, move.report.remarks) == ("mtm", ())
+        counting.add(2000)
+        counting.query.stop()
+        counting.recount()
+    finally:
+        counting.query.stop()
+
+
+def test_a_wrong_option_is_named(counting):
+    with pytest.raises(InvalidOption, match="look_ahead has no option 'speed'; there are: exactly, drift, effort, tell"):
+        counting.query.look_ahead(SWING, speed=3)
