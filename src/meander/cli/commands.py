@@ -14,6 +14,7 @@ from rich.table import Table
 import meander
 from meander.cli import show
 from meander.cli.demo import run_demo
+from meander.cli.experiment import experiment
 from meander.cli.inspect import inspect
 from meander.cli.mtm import mtm
 from meander.cli.native import native
@@ -213,6 +214,7 @@ def schedules(format: FORMAT = None) -> None:
 app.command()(inspect)
 app.command()(mtm)
 app.command()(simulate)
+app.command()(experiment)
 app.add_typer(native, name="native")
 
 
