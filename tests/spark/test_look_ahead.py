@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
 from collections import Counter
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
 import meander as me
+from meander.cli import main
 from meander.errors import InvalidOption
 from meander.planning.ahead.practice import Effort
 from streams import Feed, state_of
@@ -120,6 +124,38 @@ def test_a_learned_outlook_serves_as_well(spark, tmp_path):
         counting.query.stop()
 
 
+def test_simulate_makes_the_outlook_itself_and_keeps_it(spark, tmp_path, capsys):
+    series = tmp_path / "arrivals.csv"
+    start = datetime(2026, 1, 1)
+    amounts = [100 + 50 * math.sin(hour / 24 * 2 * math.pi) + 9 * math.sin(hour) for hour in range(40 * 24)]
+    rows = [f"{start + timedelta(hours=hour)},{amount:.3f}" for hour, amount in enumerate(amounts)]
+    series.write_text("\n".join(["time,amount", *rows]) + "\n")
+    command = ["simulate", str(series), "--planners", "ssm,mtm", "--lo", "2", "--hi", "4", "--bins", "12"]
+    command += [
+        "--tau",
+        "0.5",
+        "--drift",
+        "0",
+        "--migrations",
+        "20",
+        "--out",
+        str(tmp_path / "out"),
+        "--format",
+        "json",
+    ]
+    assert main(command) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["left_out"] == {}
+    ssm, mtm = answer["planners"]
+    assert (mtm["planner"], mtm["notes"]) == ("mtm", {})
+    assert mtm["bytes"] <= ssm["bytes"]
+    (folder,) = (tmp_path / "out").glob("outlook-*")
+    assert main([*command, "--outlook", str(folder)]) == 0
+    assert json.loads(capsys.readouterr().out)["planners"][1]["bytes"] == mtm["bytes"]
+
+
 def test_a_wrong_option_is_named(counting):
-    with pytest.raises(InvalidOption, match="look_ahead has no option 'speed'; there are: exactly, drift, effort, tell"):
+    with pytest.raises(
+        InvalidOption, match="look_ahead has no option 'speed'; there are: exactly, drift, effort, tell"
+    ):
         counting.query.look_ahead(SWING, speed=3)

@@ -185,9 +185,18 @@ def _outlook(what: Simulation, folder: Path, tell: Callable[[int, int | None, st
     from meander.spark.pmc import DRIFT as USUAL
     from meander.spark.pmc import pmc
     from meander.spark.session import session
+    from meander.spark.watch import in_short
 
     tell(0, None, "starting Spark")
-    spark = session()
+    try:
+        spark = session()
+    except MeanderError:
+        raise
+    except Exception as error:
+        raise InvalidOption(
+            f"its outlook is made on Spark, which did not start ({in_short(error)}); "
+            "install Java 17 or newer, or give --outlook FOLDER"
+        ) from None
     spark.sparkContext.setLogLevel("ERROR")
     load, state = what.bins.at(0)
     drift = what.bins.drift or USUAL
