@@ -21,7 +21,7 @@ The rooms, inner ones first; each may use only those above it:
 
     errors, types     what can go wrong; bins, workers, moves, assignments
     values, named,    reading what users give; functions chosen by name;
-    kernel            compiled inner loops
+    kernel, telling   compiled inner loops; how far long work is
     measure           load imbalance, waiting time, how often n workers become n'
     planning          what to move           scheduling    in which steps
     migration         how: copy, flip, release, as a state machine

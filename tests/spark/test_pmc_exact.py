@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-
 import numpy as np
 import pytest
 
@@ -15,7 +12,6 @@ from meander.planning.ahead import files
 from meander.planning.ahead.exact import Case, solve
 from meander.spark import pmc_exact
 from meander.spark.pmc_exact import enumerated, exact
-from meander.spark.pmc_folder import telling
 
 pytestmark = pytest.mark.spark
 
@@ -170,19 +166,3 @@ def test_a_folder_that_executors_do_not_see_is_refused(spark, bins, tmp_path, mo
 def _blind(run):
     """Spark whose tasks end well and leave nothing in the folder."""
     return lambda spark, tasks, task, schema: None if schema.startswith("block") else run(spark, tasks, task, schema)
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_there_is_a_bar_on_a_terminal_and_none_elsewhere(monkeypatch):
-    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
-        monkeypatch.setattr("sys.stderr", stream)
-        monkeypatch.setenv("TERM", "xterm")
-        with contextlib.suppress(KilledError), telling(None) as tell:
-            tell(1, 4, "blocks of pairs")
-            tell(2, None, "sweeps")
-            raise KilledError
-        assert ("blocks of pairs" in stream.getvalue()) == shown

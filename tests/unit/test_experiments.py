@@ -326,15 +326,3 @@ def test_slips_are_named(tiny):
     assert "cannot read nowhere.csv" in str(run("ding-cost", "nowhere.csv").exception)
     (tiny / "file").write_text("")
     assert "cannot write into file" in str(run("ding-pmc", "--quick", "--out", "file", "--outlooks", "kept").exception)
-
-
-def test_there_is_no_bar_without_a_terminal_and_one_on_it(capsys):
-    import io
-
-    from rich.console import Console
-
-    for is_terminal in (False, True):
-        text = io.StringIO()
-        with command.telling(Console(file=text, force_terminal=is_terminal, width=100)) as tell:
-            tell(1, 4, "cases")
-        assert ("1/4" in text.getvalue()) == is_terminal

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from meander.cli import show
 from meander.errors import InvalidOption
+from meander.telling import telling
 
 if TYPE_CHECKING:
-    from meander.experiments.setting import History, Setting, Tell
+    from meander.experiments.setting import History, Setting
 
 OUT = "results"
 GENERATED = "generated"
@@ -64,7 +61,7 @@ def experiment(
     for history in histories:
         for note in history.notes:
             console.print(f"{history.name}: {note}", markup=False, soft_wrap=True)
-    with telling(Console(stderr=True)) as tell:
+    with telling() as tell:
         kept = Outlooks(outlooks or Path(out) / "outlooks", effort=setting.effort, tell=tell)
         found = EXPERIMENTS[name](Lab(setting, histories, kept, tell))
     files = found.write(out)
@@ -82,18 +79,3 @@ def histories_of(series: list[str], setting: Setting) -> list[History]:
     from meander.experiments.setting import History
 
     return [History.read(path, setting) for path in series] or [History.of(GENERATED, arrivals(), setting)]
-
-
-@contextmanager
-def telling(errors: Console) -> Iterator[Tell]:
-    """A function that shows progress as bars on a terminal, and else does nothing."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as shown:
-        tasks: dict[str, Any] = {}
-
-        def tell(done: int, total: int | None, what: str) -> None:
-            if what not in tasks:
-                tasks[what] = shown.add_task(what, total=total)
-            shown.update(tasks[what], completed=done, total=total)
-
-        yield tell

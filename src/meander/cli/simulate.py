@@ -6,7 +6,7 @@ import csv
 import json
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +22,7 @@ from meander.cli.read import json_from
 from meander.errors import InvalidOption, InvalidProblem, MeanderError
 from meander.replay import Bins, Bound, Replay, clairvoyant, lower_bound, replay
 from meander.replay.bins import DRIFT, SKEW
+from meander.telling import Tell, telling
 from meander.values import amount, whole
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _bins(measured: str | None, bins: int | None, skew: float | None, drift: flo
     return Bins.from_dict(data, drift=0.0 if drift is None else drift, seed=seed)
 
 
-def _outlook(what: Simulation, folder: Path, tell: Callable[[int, int | None, str], None]) -> Outlook:
+def _outlook(what: Simulation, folder: Path, tell: Tell) -> Outlook:
     """The outlook for mtm: the one given, or one that is made on Spark and kept in a folder."""
     from meander.planning.ahead import read
     from meander.planning.ahead.files import INDEX
@@ -207,52 +207,28 @@ def _outlook(what: Simulation, folder: Path, tell: Callable[[int, int | None, st
 
 def _run(what: Simulation, names: Sequence[str], folder: Path) -> None:
     """Replay every planner; one that cannot go on is left out, and the others go on."""
-    errors = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as shown:
+    with telling() as tell:
         for name in names:
-            task = shown.add_task(name, total=len(what.counts) - 1)
-
-            def told(done: int, total: int, task: Any = task) -> None:
-                shown.update(task, completed=done, total=total)
-
             try:
-                what.found.append(_replayed(what, name, folder, told, _teller(shown)))
+                what.found.append(_replayed(what, name, folder, tell))
             except MeanderError as error:
                 what.left_out[name] = str(error)
-                shown.remove_task(task)
         if not what.found:
             reasons = "; ".join(f"{name}: {why}" for name, why in what.left_out.items())
             raise InvalidOption(f"no planner could be replayed ({reasons})")
         what.bound = lower_bound(what.counts, what.bins, what.tau, most=len(what.counts))
 
 
-def _teller(shown: Progress) -> Callable[[int, int | None, str], None]:
-    """Shows the parts of a longer piece of work, each with a bar of its own."""
-    known: dict[str, Any] = {}
-
-    def tell(done: int, total: int | None, part: str) -> None:
-        if part not in known:
-            known[part] = shown.add_task(part, total=total)
-        shown.update(known[part], completed=done, total=total)
-
-    return tell
-
-
-def _replayed(
-    what: Simulation,
-    name: str,
-    folder: Path,
-    told: Callable[[int, int], None],
-    tell: Callable[[int, int | None, str], None],
-) -> Replay:
+def _replayed(what: Simulation, name: str, folder: Path, tell: Tell) -> Replay:
     """What a planner did."""
+
+    def told(done: int, total: int) -> None:
+        tell(done, total, name)
+
     most = len(what.counts)
     if name == CLAIRVOYANT:
         return clairvoyant(what.counts, what.bins, what.tau, most=most, progress=told)
-    options: dict[str, Any] = {}
-    if name == MTM:
-        options["outlook"] = _outlook(what, folder, tell)
+    options = {"outlook": _outlook(what, folder, tell)} if name == MTM else {}
     return replay(what.counts, what.bins, name, what.tau, options=options, most=most, seeds=what.seeds, progress=told)
 
 

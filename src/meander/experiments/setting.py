@@ -21,13 +21,11 @@ from meander.planning.ahead import Outlook, files
 from meander.planning.ahead.practice import Effort
 from meander.replay import Bins, Replay, replay
 from meander.replay.bins import DRIFT
+from meander.telling import Tell, nobody
 
 Floats = NDArray[np.float64]
 PreCompute = Callable[[Floats, Floats, Transitions, float, float], Outlook]
 """From load, state, transitions, tau and gamma to an outlook."""
-
-Tell = Callable[[int, int | None, str], None]
-"""Told how much is done, of how much if that is known, and of what."""
 
 Case = TypeVar("Case")
 
@@ -150,7 +148,7 @@ class Outlooks:
         folder: str | Path,
         make: PreCompute | None = None,
         effort: Effort | None = None,
-        tell: Tell = lambda done, total, what: None,
+        tell: Tell = nobody,
     ) -> None:
         self.folder = Path(folder)
         self.effort = effort or Effort()
@@ -213,7 +211,7 @@ class Lab:
     setting: Setting
     histories: Sequence[History]
     outlooks: Outlooks
-    tell: Tell = lambda done, total, what: None
+    tell: Tell = nobody
     _remembered: dict[tuple[object, ...], Replay] = field(default_factory=dict)
     _warm: set[str] = field(default_factory=set)
 

@@ -44,8 +44,9 @@ def mtm(problem: Problem, outlook: Outlook | str | os.PathLike[str] | None = Non
         return myopic
     try:
         ahead = found.choose(problem)
-    except Infeasible as error:
-        return myopic._replace(notes=(f"planned by ssm: {error}",))
+    except Infeasible:
+        why = "nothing that the outlook knows keeps the cap at the present loads; make a new one"
+        return myopic._replace(notes=(f"planned by ssm: {why}",))
     return ahead if found.estimate(problem, ahead.owner) < found.estimate(problem, myopic.owner) else myopic
 
 

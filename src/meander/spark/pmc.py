@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meander.errors import TooLarge
+from meander.errors import InvalidOption, InvalidProblem, TooLarge
 from meander.measure.transitions import Transitions
 from meander.planning.ahead.exact import Case
 from meander.planning.ahead.learned import LearnedOutlook
 from meander.planning.ahead.outlook import Outlook
 from meander.planning.ahead.practice import SETS, Effort, Lesson, Samples, learn
 from meander.spark.pmc_exact import exact
-from meander.spark.pmc_folder import ArrowTask, Folder, Tell, ids, run, telling
+from meander.spark.pmc_folder import ArrowTask, Folder, ids, run
+from meander.telling import Tell, telling
+from meander.values import kind, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +67,11 @@ def pmc(
         TooLarge: the exact form was asked for and there are too many partitionings.
         InvalidOption: an argument is wrong, or the folder holds an outlook of other inputs.
     """
-    loads, states = list(load), list(state)
+    loads, states = listed("load", load, InvalidProblem), listed("state", state, InvalidProblem)
+    if not isinstance(transitions, Transitions):
+        raise InvalidOption(f"transitions must be made by Transitions.of or Transitions.given, not {kind(transitions)}")
+    if effort is not None and not isinstance(effort, Effort):
+        raise InvalidOption(f"effort must be an Effort, such as Effort(rounds=5), not {kind(effort)}")
     if exactly is None:
         try:
             exactly = Case.of(loads, states, transitions, tau, gamma).partitionings <= EXACTLY

@@ -26,7 +26,8 @@ from meander.errors import InvalidOption, TooLarge
 from meander.measure.transitions import Transitions
 from meander.planning.ahead.exact import Case, Flags, Floats, Ints, Sweep, converge, solved
 from meander.planning.ahead.exact_outlook import ExactOutlook
-from meander.spark.pmc_folder import ArrowTask, Folder, Tell, ids, run, telling
+from meander.spark.pmc_folder import ArrowTask, Folder, ids, run
+from meander.telling import Tell, telling
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,14 +1,14 @@
-"""Where an outlook is made: its folder with what is done so far, tasks on Spark, and whom to tell."""
+"""Where an outlook is made: its folder with what is done so far, and tasks on Spark."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 ArrowTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
-Tell = Callable[[int, int | None, str], None]
-"""Told how much is done, of how much if that is known, and of what."""
+
+NEEDED = ("meander", "numba", "numpy", "pyarrow")
+"""Modules of which a Python that is not ours would lack one."""
 
 
 class Folder:
@@ -102,32 +103,27 @@ class Folder:
 
 
 def run(spark: SparkSession, tasks: int, task: ArrowTask, schema: str, slices: int | None = None) -> pa.Table:
-    """Run tasks 0, 1, 2, ... on Spark, each in a slice of its own unless told, and return their rows."""
-    return spark.range(0, tasks, 1, min(tasks, slices or tasks)).mapInArrow(task, schema).toArrow()
+    """Run tasks 0, 1, 2, ... on Spark, each in a slice of its own unless told, and return their rows.
+
+    Raises:
+        InvalidOption: the Python of the session's workers lacks Meander or a module that it needs.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        return spark.range(0, tasks, 1, min(tasks, slices or tasks)).mapInArrow(task, schema).toArrow()
+    except (PySparkException, Py4JJavaError) as error:
+        lacks = re.search(rf"No module named '?({'|'.join(NEEDED)})\b", str(error))
+        if lacks is None:
+            raise
+        raise InvalidOption(
+            f"the Python workers of this Spark session lack the module {lacks[1]!r}; before Spark starts set "
+            f"PYSPARK_PYTHON to a Python that has Meander, such as {sys.executable}, or use me.session()"
+        ) from None
 
 
 def ids(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
     """The tasks that a call has to do."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
-
-
-@contextmanager
-def telling(tell: Tell | None) -> Iterator[Tell]:
-    """Whom to tell: the one given, else a bar on a terminal, else nobody."""
-    if tell is not None or not sys.stderr.isatty():
-        yield tell or (lambda done, total, what: None)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        known: dict[str, Any] = {}
-
-        def show(done: int, total: int | None, what: str) -> None:
-            if what not in known:
-                known[what] = progress.add_task(what, total=total)
-            progress.update(known[what], completed=done, total=total)
-
-        yield show

@@ -38,8 +38,6 @@ from meander.values import listed, number, whole
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-Tell = Callable[[int, int | None, str], None]
-"""Told how much is done, of how much in all (None where nobody knows), and what it is."""
 
 EPSILON = 1e-6
 """How far projected costs may be off where nobody says, as a share of all state."""

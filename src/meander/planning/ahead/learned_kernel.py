@@ -32,6 +32,9 @@ END = PLACE + PLACES + 1
 """Where each group begins; share begins at 0."""
 
 ROUNDING = 1e-9
+TINY = 5e-324
+"""The smallest float: shares of nothing are 0."""
+
 NOBODY = -1
 NEVER = -np.inf
 RARE = 0.05
@@ -80,14 +83,16 @@ def needed(left: Ints) -> Ints:
 def cap_for(load: Floats, workers: int, tau: float) -> float:
     """The load cap of each of so many workers; where tau is too small for intervals, the smallest they can keep."""
     m = load.size - 1
+    # More intervals than bins cannot all be filled.
+    intervals = min(workers, m)
     cap: float = (1 + tau) * load[m] / workers * (1 + ROUNDING)
-    if needed(left_ends(load, cap))[0] <= workers:
+    if needed(left_ends(load, cap))[0] <= intervals:
         return cap
     low: float = cap
     high: float = max(cap, load[m])
     for _ in range(40):
         middle = (low + high) / 2
-        if needed(left_ends(load, middle))[0] <= workers:
+        if needed(left_ends(load, middle))[0] <= intervals:
             high = middle
         else:
             low = middle
@@ -106,7 +111,7 @@ def prices(load: Floats, state: Floats, left: Ints, cap: float, weights: Floats)
     for r in range(1, m + 1):
         there = 0.0
         if r < m:
-            x = load[r] / load[m] * PLACES
+            x = load[r] / max(load[m], TINY) * PLACES
             i = min(int(x), PLACES - 1)
             there = (i + 1 - x) * weights[PLACE + i] + (x - i) * weights[PLACE + i + 1]
         if ends == m:
@@ -114,10 +119,10 @@ def prices(load: Floats, state: Floats, left: Ints, cap: float, weights: Floats)
         elif r == m:
             there += weights[END]
         for l in range(left[r], r):
-            x = min((load[r] - load[l]) / cap, 1.0) * KNOTS
+            x = min((load[r] - load[l]) / max(cap, TINY), 1.0) * KNOTS
             i = min(int(x), KNOTS - 1)
             near, far = i + 1 - x, x - i
-            held = (state[r] - state[l]) / state[m]
+            held = (state[r] - state[l]) / max(state[m], TINY)
             price[r, l - left[r]] = (
                 there
                 + near * (weights[i] + held * weights[HELD + i])
@@ -134,16 +139,16 @@ def features(load: Floats, state: Floats, ends: Ints, workers: int, cap: float, 
     l = 0
     for k in range(ends.size):
         r = ends[k]
-        x = min((load[r] - load[l]) / cap, 1.0) * KNOTS
+        x = min((load[r] - load[l]) / max(cap, TINY), 1.0) * KNOTS
         i = min(int(x), KNOTS - 1)
         near, far = i + 1 - x, x - i
-        held = (state[r] - state[l]) / state[m]
+        held = (state[r] - state[l]) / max(state[m], TINY)
         found[i] += near
         found[i + 1] += far
         found[HELD + i] += held * near
         found[HELD + i + 1] += held * far
         if r < m:
-            x = load[r] / load[m] * PLACES
+            x = load[r] / max(load[m], TINY) * PLACES
             i = min(int(x), PLACES - 1)
             found[PLACE + i] += i + 1 - x
             found[PLACE + i + 1] += x - i
@@ -282,7 +287,8 @@ def look(
     """As `best`, but the prices only propose: what they propose is rated by looking one migration further.
 
     Proposals are the best assignments under the prices times each strength, plus noise. A strength of 0 without noise
-    is what ssm would do. `caps`, `row` and `weights` are for lo, lo + 1, ... workers.
+    is what ssm would do. One that moves more by itself than another costs in all is passed over. `caps`, `row` and
+    `weights` are for lo, lo + 1, ... workers.
     """
     at = workers - lo
     size = weights.shape[1]

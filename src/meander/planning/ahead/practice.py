@@ -27,7 +27,8 @@ from meander.errors import InvalidOption
 from meander.measure.transitions import Transitions
 from meander.planning.ahead import learned_kernel as kernel
 from meander.planning.ahead.exact import Case
-from meander.values import amount
+from meander.telling import Tell
+from meander.values import amount, whole
 
 Floats = NDArray[np.float64]
 
@@ -63,6 +64,15 @@ class Effort:
     length: int = 200
     daring: float = 0.3
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        # The seeds of all practice lie below those of rehearsals.
+        bounds = {"rounds": (2, 1000), "tasks": (1, 1000), "steps": (1, None), "rehearsals": (1, None)}
+        for name, (least, most) in {**bounds, "length": (1, None), "seed": (0, 2**31)}.items():
+            object.__setattr__(self, name, whole(name, getattr(self, name), least, most))
+        object.__setattr__(self, "daring", float(amount("daring", self.daring)))
+        if self.daring > 1:
+            raise InvalidOption(f"daring is {self.daring:g}; it is how often a step goes astray, from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -143,9 +153,6 @@ class Samples(NamedTuple):
 Everywhere = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Calls a function with each task, here or on executors, and gives the results in the order of the tasks."""
 
-Tell = Callable[[int, int | None, str], None]
-"""Told how much is done, of how much if that is known, and of what."""
-
 
 def practised(lesson: Lesson, effort: Effort, task: Task) -> Samples:
     """What a task of practice teaches."""
@@ -209,7 +216,8 @@ def learn(
         remembered: weights that an earlier run, cut short, has kept under a name.
         remember: keeps weights under a name.
     """
-    if lesson.gamma == 0:
+    # Nothing to come counts, or nothing moves, or nothing has to.
+    if lesson.gamma == 0 or not lesson.state.any() or not lesson.load.any():
         return {which: Learned(lesson.nothing, 0.0, 0.0) for which in SETS}
     weights = dict.fromkeys(SETS, lesson.nothing)
     rounds: list[dict[str, Floats]] = []
@@ -260,7 +268,10 @@ def _best(
         for which in SETS
     }
     tasks = [
-        Task(which, lesson.gamma * weights, seed) for which in SETS for weights in candidates[which] for seed in seeds
+        Task(which, discounted, seed)
+        for which in SETS
+        for discounted in [lesson.gamma * weights for weights in candidates[which]]
+        for seed in seeds
     ]
     tell(0, len(tasks), "rehearsals")
     moves = np.array(list(everywhere(_Rehearse(lesson, effort), tasks))).reshape(len(SETS), -1, len(seeds)).mean(axis=2)
