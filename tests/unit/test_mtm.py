@@ -162,8 +162,7 @@ def test_a_cap_that_none_of_the_known_partitionings_keeps_is_left_to_ssm():
     assert outlook.unfit(problem) is None
     made = me.plan(problem, "mtm", outlook=outlook)
     assert made.notes == (
-        "planned by ssm: none of the outlook's partitionings for 4 workers keeps tau 0.03 at the present loads; "
-        "make a new outlook, or use planner 'ssm'",
+        "planned by ssm: nothing that the outlook knows keeps the cap at the present loads; make a new one",
     )
     assert made.owner == me.plan(problem, "ssm").owner
     me.check(problem, made)
