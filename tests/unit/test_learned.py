@@ -13,7 +13,7 @@ import pytest
 
 import meander as me
 from meander import Problem, plan
-from meander.errors import Damaged, Infeasible, InvalidOption, InvalidProblem
+from meander.errors import Damaged, Infeasible, InvalidOption, InvalidProblem, TooLarge
 from meander.measure.transitions import Transitions
 from meander.planning.ahead import LearnedOutlook, files, practice
 from meander.planning.ahead import learned_kernel as kernel
@@ -418,3 +418,32 @@ def test_learning_is_the_same_in_every_process(outlook):
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert printed == ["[]", *(outlook.weights[which].tobytes().hex() for which in SETS)]
+
+
+def test_boundaries_have_prices_of_their_own_only_where_that_is_not_too_much():
+    def features(bins, sizes):
+        step = np.eye(sizes, k=1) + np.eye(sizes, k=-1)
+        transitions = Transitions.given(step / step.sum(axis=1, keepdims=True), lo=2)
+        return Lesson.of([1.0] * bins, [1.0] * bins, transitions, 0.2, 0.8, 0.05).features
+
+    assert features(64, 9) == kernel.END + 64
+    assert features(256, 9) == kernel.END + 1
+    assert features(64, 60) == kernel.END + 1
+    assert features(64, 110) == kernel.END + 1
+    with pytest.raises(TooLarge, match="2 to 121 workers are too many .* narrow lo and hi to at most 111 of them"):
+        features(64, 120)
+
+
+def test_many_bins_are_practised_with_as_fewer():
+    load, state = uneven(1000)
+    lesson = Lesson.of(load, state, PAPER, 0.4, 0.8, 0.05)
+    merged_load, merged_state, *_ = lesson.of_bins()
+    assert merged_load.size == merged_state.size == 64
+    assert merged_load[0] == pytest.approx(sum(load[: 1000 // 64]))
+    assert merged_state.sum() == pytest.approx(state.sum())
+    outlook = outlook_of(lesson, LITTLE)
+    problem = Problem(load, state, [0] * 500 + [1] * 500, 3, 0.4)
+    made = plan(problem, "mtm", outlook=outlook)
+    assert made.notes == ()
+    me.check(problem, made)
+    assert outlook.estimate(problem, made.owner) <= outlook.estimate(problem, plan(problem, "ssm").owner)

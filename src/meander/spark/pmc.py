@@ -142,14 +142,19 @@ def _calling(function: Callable[[Any], Any], tasks: Sequence[Any]) -> ArrowTask:
 
 
 def _packed(result: Samples | float) -> list[bytes]:
-    if isinstance(result, Samples):
-        return [column.tobytes() for column in result]
-    return [np.float64(result).tobytes()]
+    """Samples as bytes, the widest column by what is not zero in it: few numbers of workers are likely next."""
+    if not isinstance(result, Samples):
+        return [np.float64(result).tobytes()]
+    after = result.after.ravel()
+    there = np.flatnonzero(after).astype(np.uint32)
+    parts = (result.left, result.cost, result.here, np.array(result.after.shape), there, after[there])
+    return [part.tobytes() for part in parts]
 
 
 def _unpacked(arrays: Sequence[bytes]) -> Samples | float:
     if len(arrays) == 1:
         return float(np.frombuffer(arrays[0])[0])
-    left, cost = np.frombuffer(arrays[0], np.int64), np.frombuffer(arrays[3])
-    here, after = (np.frombuffer(arrays[at], np.float32).reshape(len(left), -1) for at in (1, 2))
-    return Samples(left, here, after, cost)
+    left, cost = np.frombuffer(arrays[0], np.int64), np.frombuffer(arrays[1])
+    after = np.zeros(np.frombuffer(arrays[3], np.int64), np.float32)
+    after.ravel()[np.frombuffer(arrays[4], np.uint32)] = np.frombuffer(arrays[5], np.float32)
+    return Samples(left, np.frombuffer(arrays[2], np.float32).reshape(len(left), -1), after, cost)

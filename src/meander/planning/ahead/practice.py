@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.errors import InvalidOption
+from meander.errors import InvalidOption, TooLarge
 from meander.measure.transitions import Transitions
 from meander.planning.ahead import learned_kernel as kernel
 from meander.planning.ahead.exact import Case
@@ -33,7 +33,14 @@ from meander.values import amount, whole
 Floats = NDArray[np.float64]
 
 MOST_ENDS = 128
-"""Up to so many bins each has a price of its own for a boundary behind it."""
+FEW_WEIGHTS = 3_000
+"""Up to so many bins, and so many weights in all, each bin has a price of its own for a boundary behind it."""
+
+MERGED = 64
+"""More bins than `MOST_ENDS` are practised with as so many."""
+
+MOST_WEIGHTS = 8_000
+"""Weights for all numbers of workers: fitting them takes their square in memory."""
 
 SETS = ("still", "drifting")
 STRENGTHS = (0.25, 0.5, 0.75, 1.0)
@@ -112,12 +119,18 @@ class Lesson:
         drift = float(amount("drift", drift))
         if drift > 1:
             raise InvalidOption(f"drift is {drift:g}; it is how much a load changes between migrations, such as 0.05")
+        if transitions.size * (kernel.END + 1) > MOST_WEIGHTS:
+            raise TooLarge(
+                f"{transitions.lo} to {transitions.hi} workers are too many numbers to learn prices for; "
+                f"narrow lo and hi to at most {MOST_WEIGHTS // (kernel.END + 1)} of them"
+            )
         return cls(case.load, case.state, transitions, case.tau, case.gamma, drift, case.taus)
 
     @property
     def features(self) -> int:
         """How many weights there are for each number of workers."""
-        return kernel.END + (self.load.size if self.load.size <= MOST_ENDS else 1)
+        each = kernel.END + self.load.size
+        return each if self.load.size <= MOST_ENDS and self.transitions.size * each <= FEW_WEIGHTS else kernel.END + 1
 
     @property
     def nothing(self) -> Floats:
@@ -129,8 +142,16 @@ class Lesson:
         return (self.drift, 4 * self.drift) if which == "drifting" else (0.0, 0.0)
 
     def of_bins(self) -> tuple[Floats, Floats, Floats, int, float]:
-        """What every kernel takes first."""
-        return self.load, self.state, np.array(self.transitions.matrix), self.transitions.lo, self.tau
+        """What every kernel takes first. Many bins are practised with as fewer, neighbours together.
+
+        Their prices go by shares of load and state and are the same for any number of bins; practice takes the square
+        of that number.
+        """
+        load, state = self.load, self.state
+        if load.size > MOST_ENDS:
+            starts = np.arange(MERGED) * load.size // MERGED
+            load, state = np.add.reduceat(load, starts), np.add.reduceat(state, starts)
+        return load, state, np.array(self.transitions.matrix), self.transitions.lo, self.tau
 
 
 class Task(NamedTuple):
