@@ -202,7 +202,11 @@ def _outlook(what: Simulation, folder: Path, tell: Tell) -> Outlook:
     drift = what.bins.drift or USUAL
     inputs = {**inputs_of(load, state, what.transitions, what.tau, what.gamma), "drift": drift}
     path = folder / f"outlook-{fingerprint_of('', inputs)[:12]}" if what.outlook is None else Path(what.outlook)
-    return pmc(spark, load, state, what.transitions, what.tau, what.gamma, path, drift=drift, tell=tell)
+    # Exact costs are those of the first bins; learned ones serve better once bins have drifted.
+    exactly = False if what.bins.drift else None
+    return pmc(
+        spark, load, state, what.transitions, what.tau, what.gamma, path, exactly=exactly, drift=drift, tell=tell
+    )
 
 
 def _run(what: Simulation, names: Sequence[str], folder: Path) -> None:
