@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 
 import pyarrow as pa
 import pytest
 
 import meander as me
+from meander.planning.ahead.practice import Effort
 from streams import PATIENCE_S, Feed, by_batch, cut, executors, files_written, recounted, state_of, wait_until
 
 pytestmark = pytest.mark.spark
@@ -62,6 +64,27 @@ def test_state_moves_to_other_executors_when_the_workers_change(spark, tmp_path)
         assert (len(query.workers), query.misrouted) == (workers, 0)
     expected = recounted(batches, ["word"])
     assert by_batch(sink.to_arrow(), ["word"]) == {number: found for number, found in enumerate(expected) if found}
+
+
+def test_a_query_looks_ahead_on_its_own_executors(spark, tmp_path):
+    rng = random.Random(23)
+    batches = [words(400, rng) for _ in range(3)]
+    feed = Feed(tmp_path / "in", batches[0].schema).add(batches[0])
+    query = me.stream(feed.read(spark)).key_by("word").count().start(tmp_path / "ck", me.sinks.memory(), bins=64)
+    query.process_all_available()
+    back_and_forth = me.Transitions.given([[0, 1], [1, 0]], lo=1)
+    little = Effort(rounds=2, tasks=2, steps=100, rehearsals=2, length=20)
+    for exactly in (True, False):
+        query.look_ahead(back_and_forth, tau=0.3, exactly=exactly, effort=little)
+        move = query.rescale(1 if exactly else 2, planner="mtm", tau=0.3, keep_executors=True)
+        move.wait(PATIENCE_S)
+        assert (move.report.planner, move.report.remarks) == ("mtm", ())
+        feed.add(batches[2 if exactly else 1])
+        query.process_all_available()
+    query.stop()
+    assert (len(query.workers), query.misrouted) == (2, 0)
+    expected = Counter(word for batch in batches for word in batch["word"].to_pylist())
+    assert {row["word"]: row["count"] for row in state_of(tmp_path / "ck")} == expected
 
 
 def test_more_workers_than_cores_wait_and_then_make_do_or_give_up(spark, tmp_path):

@@ -41,19 +41,7 @@ def nobody(*_):
 
 
 def outlook_of(lesson, effort):
-    found = learn(lesson, effort, map, nobody)
-    return LearnedOutlook(
-        load=lesson.load,
-        state=lesson.state,
-        tau=lesson.tau,
-        taus=lesson.taus,
-        gamma=lesson.gamma,
-        transitions=lesson.transitions,
-        drift=lesson.drift,
-        effort=dataclasses.asdict(effort),
-        weights={which: each.weights for which, each in found.items()},
-        rehearsed={which: (each.moves, each.ssm_moves) for which, each in found.items()},
-    )
+    return LearnedOutlook.of(lesson, effort, learn(lesson, effort, map, nobody))
 
 
 def same(a, b):

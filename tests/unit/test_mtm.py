@@ -26,19 +26,7 @@ def exact_outlook(gamma=0.9):
 
 def learned_outlook(gamma=0.9, load=LOAD, state=STATE, tau=0.5):
     lesson = Lesson.of(load, state, PAPER, tau, gamma, 0.05)
-    found = learn(lesson, LITTLE, map, lambda *_: None)
-    return LearnedOutlook(
-        load=lesson.load,
-        state=lesson.state,
-        tau=lesson.tau,
-        taus=lesson.taus,
-        gamma=lesson.gamma,
-        transitions=PAPER,
-        drift=lesson.drift,
-        effort={"rounds": 2},
-        weights={which: each.weights for which, each in found.items()},
-        rehearsed={which: (each.moves, each.ssm_moves) for which, each in found.items()},
-    )
+    return LearnedOutlook.of(lesson, LITTLE, learn(lesson, LITTLE, map, lambda *_: None))
 
 
 KINDS = {"exact": exact_outlook, "learned": learned_outlook}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from meander.measure.transitions import Transitions
 from meander.planning.ahead.exact import Case
 from meander.planning.ahead.learned import LearnedOutlook
 from meander.planning.ahead.outlook import Outlook
-from meander.planning.ahead.practice import SETS, Effort, Lesson, Samples, learn
+from meander.planning.ahead.practice import Effort, Lesson, Samples, learn
 from meander.spark.pmc_exact import exact
 from meander.spark.pmc_folder import ArrowTask, Folder, ids, run
 from meander.telling import Tell, telling
@@ -96,28 +95,13 @@ def learned(
 ) -> LearnedOutlook:
     """Return an outlook that was learned by practice on the executors."""
     lesson = Lesson.of(load, state, transitions, tau, gamma, drift)
-    empty = LearnedOutlook(
-        load=lesson.load,
-        state=lesson.state,
-        tau=lesson.tau,
-        taus=lesson.taus,
-        gamma=lesson.gamma,
-        transitions=transitions,
-        drift=lesson.drift,
-        effort=dataclasses.asdict(effort),
-        weights=dict.fromkeys(SETS, lesson.nothing),
-        rehearsed=dict.fromkeys(SETS, (0.0, 0.0)),
-    )
-    with Folder(path, empty.kind, empty.inputs()) as folder, telling(tell) as told:
+    inputs = LearnedOutlook.of(lesson, effort, {}).inputs()
+    with Folder(path, LearnedOutlook.kind, inputs) as folder, telling(tell) as told:
         found = folder.finished()
         if found is None:
             folder.claim({})
             lessons = learn(lesson, effort, functools.partial(_everywhere, spark), told, folder.recall, folder.keep)
-            found = dataclasses.replace(
-                empty,
-                weights={which: each.weights for which, each in lessons.items()},
-                rehearsed={which: (each.moves, each.ssm_moves) for which, each in lessons.items()},
-            )
+            found = LearnedOutlook.of(lesson, effort, lessons)
             folder.finish(found)
     assert isinstance(found, LearnedOutlook)
     return found

@@ -8,14 +8,14 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from meander.planning.ahead import learned_kernel as kernel
 from meander.planning.ahead.outlook import Floats, Outlook, Tables, cap_of
-from meander.planning.ahead.practice import SETS
+from meander.planning.ahead.practice import SETS, Effort, Learned, Lesson
 from meander.planning.intervals import no_intervals
 from meander.planning.planner import Target
 from meander.planning.problem import Problem
@@ -52,6 +52,22 @@ class LearnedOutlook(Outlook, kind="learned"):
     effort: Mapping[str, Any]
     weights: Mapping[str, Floats]
     rehearsed: Mapping[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, lesson: Lesson, effort: Effort, found: Mapping[str, Learned]) -> Self:
+        """The outlook that comes of a lesson: what was learned for each set, and what it was learned from."""
+        return cls(
+            load=lesson.load,
+            state=lesson.state,
+            tau=lesson.tau,
+            taus=lesson.taus,
+            gamma=lesson.gamma,
+            transitions=lesson.transitions,
+            drift=lesson.drift,
+            effort=asdict(effort),
+            weights={which: each.weights for which, each in found.items()},
+            rehearsed={which: (each.moves, each.ssm_moves) for which, each in found.items()},
+        )
 
     def inputs(self) -> dict[str, Any]:
         """What the answer follows from, ready for JSON."""
