@@ -93,8 +93,8 @@ class Stream:
             name: the query's name, a-z, 0-9, _ and -.
             control: a stream of moves: a streaming DataFrame of (batch, bin, worker), and operator if there are
                 several. As of that batch the worker owns the bin; it is copied before, if there is time.
-            settings: snapshot_every, retain, fsync, idle_after_s, idle_time, attempts, hand_over_bytes, copy_bytes,
-                copy_ms, release_after; see `meander.spark.settings.Settings`.
+            settings: snapshot_every, retain, fsync, idle_after_s, idle_time, at_end, attempts, hand_over_bytes,
+                copy_bytes, copy_ms, release_after; see `meander.spark.settings.Settings`.
         """
         if not self.steps:
             raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")

@@ -125,6 +125,25 @@ def test_an_idle_stream_can_let_event_time_go_on_with_the_clock(spark, tmp_path)
     assert closed(sink) == {0: 2}
 
 
+def test_the_end_of_the_input_can_be_the_end_of_event_time(spark, tmp_path):
+    feed = Feed(tmp_path / "in", ticking([]).schema).add(ticking([0, 1]), ticking([11, 12, 25]))
+    stream = me.stream(feed.read(spark)).key_by("user").window("ts", "10s", emit="final").count()
+    # What the first windows say last must still be in time for the second ones.
+    stream = stream.key_by("user").window("window_start", "20s", emit="final").aggregate(n=("sum", "count"))
+    sink = me.sinks.memory()
+    for _ in range(2):  # the second time there is nothing left to close
+        query = stream.start(tmp_path / "ck", sink, workers=2, trigger={"availableNow": True}, at_end="close")
+        query.await_termination(PATIENCE_S)
+        assert sorted(sink.to_arrow()["n"].to_pylist()) == [1, 4]
+        assert query.late_rows().num_rows == 0
+    feed.add(ticking([40]))
+    query = stream.start(tmp_path / "ck", sink, workers=2, trigger={"availableNow": True}, at_end="close")
+    query.await_termination(PATIENCE_S)
+    assert query.late_rows().num_rows == 1
+    with pytest.raises(me.InvalidOption, match="at_end='close' is for a query that ends"):
+        stream.start(tmp_path / "other", sink, workers=2, at_end="close")
+
+
 def test_waiting_for_input_raises_what_the_query_failed_of(spark, tmp_path):
     def fails(df, version):
         raise LookupError("no such table")

@@ -70,6 +70,7 @@ def test_more_workers_than_cores_are_refused():
         ({"workers": 300}, "300 workers cannot share 256 bins"),
         ({"name": "My query"}, "may have only a-z"),
         ({"idle_time": "never"}, "idle_time is 'hold' or 'wall'"),
+        ({"at_end": "stop"}, "at_end is 'hold' or 'close'"),
         ({"snapshot_every": 0}, "snapshot_every"),
         ({"retain": 0}, "retain"),
         ({"idle_after_s": -1}, "idle_after_s"),

@@ -45,6 +45,8 @@ RETRIED = ("place", "reload", "stale")
 SWEEP_EVERY = 16
 REMEMBERED = 1000
 """So many versions can be looked back on."""
+END_OF_TIME = 253_402_300_799_999_999
+"""Event time after which there is none: the last microsecond that a datetime can say."""
 
 
 class Stopped(MeanderError):
@@ -137,6 +139,10 @@ class Engine:
         if self.settings.idle_time == "wall":
             passed_us = int((time.monotonic() - self._worked) * 1e6)
             self.frontiers = [None if each is None else each + passed_us for each in self.frontiers]
+
+    def end_time(self, stage: int) -> None:
+        """Let event time be over for a stage; what it still has to say comes with the next tick."""
+        self.frontiers[stage] = END_OF_TIME
 
     # --- one version -----------------------------------------------------------------------
 

@@ -107,7 +107,16 @@ class Runner:
         """After the source has ended: fire what is due, then give everything back."""
         if self.engine.failure is None and not self.engine.stopping:
             self.settle()
+            if self.engine.settings.at_end == "close" and self.engine.log.last is not None:
+                self._end_time()
         self.close()
+
+    def _end_time(self) -> None:
+        """Close every window and fire every timer: stage by stage, for what one says last must not be late in the next."""
+        for stage in range(len(self.engine.pipeline.stages)):
+            with self.engine.lock:
+                self.engine.end_time(stage)
+            self.settle()
 
     def close(self) -> None:
         """End the clock and remove the local state."""

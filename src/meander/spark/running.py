@@ -356,6 +356,10 @@ def start(
     unknown = set(trigger) - set(TRIGGERS)
     if unknown or len(trigger) > 1:
         raise InvalidOption(f"the trigger {trigger} is none of Spark's that fit: one of {', '.join(TRIGGERS)}")
+    if settings.at_end == "close" and not {"availableNow", "once"} & set(trigger):
+        raise InvalidOption(
+            "at_end='close' is for a query that ends; start it with trigger={'availableNow': True}, or leave at_end out"
+        )
     if control is not None:
         steering.check(control)
     query = Query(Launch(source, steps, settings, sink_of(sink), trigger), asked)

@@ -24,6 +24,8 @@ class Settings:
         fsync: survive a loss of power, not only of processes.
         idle_after_s: with no rows for so long, due timers fire and windows close without waiting for rows.
         idle_time: what event time does meanwhile: "hold", or "wall": it goes on as the clock does.
+        at_end: what event time does when an availableNow query has read everything: "hold", or "close": it goes to its
+            end, so that all windows close and all timers fire. Rows of a later run are then late.
         executors_within_s: how long to wait for executors to come back before other workers take their bins over.
         attempts: how often one batch is tried when executors are lost.
         hand_over_bytes: a worker's batch above this goes over in several parts.
@@ -41,6 +43,7 @@ class Settings:
     fsync: bool = False
     idle_after_s: float = 1.0
     idle_time: str = "hold"
+    at_end: str = "hold"
     attempts: int = 10
     executors_within_s: float = 60.0
     hand_over_bytes: int = 64 << 20
@@ -69,5 +72,7 @@ class Settings:
         positive("executors_within_s", self.executors_within_s)
         if self.idle_time not in ("hold", "wall"):
             raise InvalidOption(f"idle_time is 'hold' or 'wall', not {self.idle_time!r}")
+        if self.at_end not in ("hold", "close"):
+            raise InvalidOption(f"at_end is 'hold' or 'close', not {self.at_end!r}")
         if self.name is not None and not re.fullmatch(r"[a-z0-9_-]{1,64}", self.name):
             raise InvalidOption(f"the name {self.name!r} may have only a-z, 0-9, _ and -, and at most 64 of them")
