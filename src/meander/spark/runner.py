@@ -112,7 +112,7 @@ class Runner:
         self.close()
 
     def _end_time(self) -> None:
-        """Close every window and fire every timer: stage by stage, for what one says last must not be late in the next."""
+        """Close every window and fire every timer; stage by stage, lest what one says last be late for the next."""
         for stage in range(len(self.engine.pipeline.stages)):
             with self.engine.lock:
                 self.engine.end_time(stage)
