@@ -353,3 +353,29 @@ def test_moves_can_be_prepared_for_a_batch_or_a_time(case):
     assert len(case.query.workers) == 2
     case.query.rescale(3, at=datetime.now() + timedelta(hours=1)).cancel()
     case.finish()
+
+
+def test_windows_close_once_while_their_bins_move(spark, tmp_path):
+    """A worker holds copies of bins that are not its own yet, or no longer: their windows are not its to close."""
+    start = datetime(2026, 1, 1)
+
+    def second(at: int) -> pa.Table:
+        times = pa.array([start + timedelta(seconds=at)] * 40, pa.timestamp("us", "UTC"))
+        return pa.table({"key": [f"k{number}" for number in range(40)], "at": times})
+
+    feed = Feed(tmp_path / "in", second(0).schema).add(second(0))
+    sink = me.sinks.memory()
+    stream = me.stream(feed.read(spark)).key_by("key").window("at", "1 second", emit="final").count()
+    query = stream.start(tmp_path / "ck", sink, workers=2, bins=BINS, idle_after_s=60, release_after=3)
+    query.process_all_available()
+    move = query.rescale(3, schedule="fluid")
+    wait_until(lambda: move.status != "waiting", "the migration to begin")
+    for at in range(1, 24):
+        feed.add(second(at))
+        query.process_all_available()
+    assert move.wait(PATIENCE_S)
+    query.stop()
+    assert query.exception() is None
+    assert move.report.bins > 5
+    closed = Counter((row["key"], row["window_start"].second) for row in sink.to_arrow().to_pylist())
+    assert closed == Counter({(f"k{number}", at): 1 for number in range(40) for at in range(23)})

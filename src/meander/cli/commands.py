@@ -18,6 +18,7 @@ from meander.cli.experiment import experiment
 from meander.cli.inspect import inspect
 from meander.cli.mtm import mtm
 from meander.cli.native import native
+from meander.cli.nexmark import nexmark
 from meander.cli.planners import show_planners
 from meander.cli.read import json_from, numbers_from, options_from
 from meander.cli.simulate import simulate
@@ -216,6 +217,7 @@ app.command()(mtm)
 app.command()(simulate)
 app.command()(experiment)
 app.add_typer(native, name="native")
+app.add_typer(nexmark, name="nexmark")
 
 
 @app.command()

@@ -82,9 +82,9 @@ class Handle(ABC):
         with _Bar(self, sys.stderr.isatty() if show is None else show) as bar:
             while not self._ended.wait(LOOK_EVERY_S):
                 bar.draw()
+                self._check_query()
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
-                self._check_query()
             bar.draw()
         if self._status == "failed":
             raise MigrationFailed(self._reason)

@@ -104,13 +104,13 @@ class Work:
             misrouted = int(np.count_nonzero(~owned[bins]))
             now = Now(control.at.version, control.frontier, control.previous)
             wave, waves = control.wave
-            turn = np.arange(control.bins) % waves == wave
+            # Copies of bins that move are held too, and their timers are their owner's to fire.
+            turn = owned & (np.arange(control.bins) % waves == wave)
 
             def begin() -> dict[str, Table]:
                 tables = holding.begin()
                 for table in tables.values():
-                    if waves > 1:
-                        table.restrict(turn)
+                    table.restrict(turn)
                 return tables
 
             tables = begin()
