@@ -34,11 +34,13 @@ The rooms, inner ones first; each may use only those above it:
     replay            a history once more, with planners to compare
     spark             the engine on Spark    native        Spark's own state, seen and steered
     query             the user's way in
+    nexmark           the field's benchmark: events and queries
+    apps              word count, frequent patterns
     experiments       the papers' figures, ours beside theirs
     cli               the command `meander`
 
-Only `spark`, `native` and `query` import Spark. `import meander` alone loads neither Spark nor Arrow, Numba or SciPy:
-they come with the first name that needs them.
+Only the rooms from `spark` on import Spark. `import meander` alone loads neither Spark nor Arrow, Numba or SciPy: they
+come with the first name that needs them.
 """
 
 from __future__ import annotations
