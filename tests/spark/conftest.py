@@ -6,7 +6,14 @@ import contextlib
 
 import pytest
 
-WITH_THEIR_OWN = ("test_ground.py", "test_route_hash.py", "test_own_session.py", "test_cluster.py", "test_native.py")
+WITH_THEIR_OWN = (
+    "test_ground.py",
+    "test_route_hash.py",
+    "test_own_session.py",
+    "test_cluster.py",
+    "test_nexmark_cluster.py",
+    "test_native.py",
+)
 
 
 def pytest_collection_modifyitems(items):

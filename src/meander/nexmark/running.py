@@ -114,8 +114,8 @@ class Run:
         sink = sinks.memory(self.asked.name)
         stream = self.asked.build(self.input.events, self.options)
 
-        given = {"workers": self.workers, "bins": self.bins, "retain": 2, **self.settings}
-        ending = {"trigger": {"availableNow": True}, "at_end": "close"}
+        given: dict[str, Any] = {"workers": self.workers, "bins": self.bins, "retain": 2, **self.settings}
+        ending: dict[str, Any] = {"trigger": {"availableNow": True}, "at_end": "close"}
         self._began = time.monotonic()
         query = stream.start(checkpoint, sink, name=f"nexmark-{self.asked.name}", **ending, **given)
         try:
@@ -129,12 +129,16 @@ class Run:
         batches = [self._seen[version] for version in sorted(self._seen)]
         self.tell(100, 100, self.asked.name)
         return Outcome(
-            self.asked.shown(final_rows(sink.to_arrow(), self.asked.key, stream.schema)),
+            self._final(sink.to_arrow(), stream.schema),
             batches,
             [move.report for move in moves],
             sum(each["late"] for each in batches),
             seconds,
         )
+
+    def _final(self, emitted: pa.Table, schema: pa.Schema) -> pa.Table:
+        dialect = self.options.dialect
+        return self.asked.shown(final_rows(emitted, self.asked.shape(dialect).key, schema), dialect)
 
     def _shifted(self, query: Query) -> list[Migration]:
         """Make the migrations that were asked for, each when its time has come and the one before is over."""
