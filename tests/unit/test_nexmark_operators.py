@@ -138,11 +138,17 @@ auction_rows = st.tuples(ids, times, st.integers(0, 15), st.integers(10, 11), st
 )
 
 
-def auctions_of(unique):
-    found = st.lists(st.tuples(st.integers(0, LATENESS), auction_rows), max_size=4, unique_by=lambda each: each[1][0])
-    if not unique:
-        found = st.lists(st.tuples(st.integers(0, LATENESS), auction_rows), max_size=4)
-    return found.map(lambda every: [(jitter, row, row[1]) for jitter, row in every])
+few, soon = st.integers(0, 1), st.integers(0, 12)
+"""So few ids and times that bids meet their auction, at both its ends and before it comes."""
+
+dense_bids = events(st.tuples(few, prices, soon, st.integers(0, 2)), 2)
+dense_auctions = st.lists(
+    st.tuples(
+        st.integers(0, LATENESS), st.tuples(few, soon, st.integers(0, 6), st.integers(10, 11), st.integers(0, 1))
+    ),
+    max_size=2,
+    unique_by=lambda each: each[1][0],
+).map(lambda every: [(j, (row[0], row[1], row[1] + row[2], *row[3:]), row[1]) for j, row in every])
 
 
 def sold(auctions, bids, group):
@@ -163,8 +169,8 @@ def winners(group):
     return custom(winning(", category bigint, seller bigint", ", bidder bigint", group, LATENESS_S), "id")
 
 
-@settings(deadline=None, max_examples=50)
-@given(auctions_of(unique=True), events(bid_rows, 2), cuts, st.integers(1, 2))
+@settings(deadline=None, max_examples=80)
+@given(dense_auctions, dense_bids, st.lists(st.integers(0, 8), max_size=5), st.integers(1, 2))
 def test_winning_bids(auctions, bids, cuts, parts):
     emitted, left = run([winners([])], [auctions, bids], cuts, parts)
     assert sorted(flat(emitted).elements()) == sold(auctions, bids, [0])

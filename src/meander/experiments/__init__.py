@@ -3,20 +3,27 @@
     setting      the papers' default setting, histories, outlooks that are made once, replays
     arrivals     a made-up history, for whoever has none
     finding      what an experiment found, as CSV, PNG and a paragraph
+    live         a running query at a rate it can keep up with, for experiments on one
+    delays       how late its results are
 
-An experiment is a function of a `Lab`. Spark is started only where an outlook has to be made.
+Most experiments replay a history and are functions of a `Lab`; Spark is started only where an outlook has to be made.
+Those in `LIVE` run a query on Spark and are functions of a `Live`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
+from meander.experiments import ding_live as _live
+from meander.experiments import ding_window as _window
 from meander.experiments.ding_bins import ding_bins
 from meander.experiments.ding_cost import ding_cost
 from meander.experiments.ding_gamma import ding_gamma
 from meander.experiments.ding_pmc import ding_pmc
 from meander.experiments.ding_time import ding_time
 from meander.experiments.finding import Finding
+from meander.experiments.live import Course, Live
 from meander.experiments.setting import History, Lab, Outlooks, Setting
 
 EXPERIMENTS: dict[str, Callable[[Lab], Finding]] = {
@@ -27,4 +34,17 @@ EXPERIMENTS: dict[str, Callable[[Lab], Finding]] = {
     "ding-gamma": ding_gamma,
 }
 
-__all__ = ["EXPERIMENTS", "Finding", "History", "Lab", "Outlooks", "Setting"]
+
+class LiveExperiment(NamedTuple):
+    """An experiment on a running query, and about how many minutes it takes."""
+
+    run: Callable[[Live], Finding]
+    minutes: Callable[[Live], float]
+
+
+LIVE: dict[str, LiveExperiment] = {
+    "ding-window": LiveExperiment(_window.ding_window, _window.minutes),
+    "ding-live": LiveExperiment(_live.ding_live, _live.minutes),
+}
+
+__all__ = ["EXPERIMENTS", "LIVE", "Course", "Finding", "History", "Lab", "Live", "Outlooks", "Setting"]
