@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import meander
 from meander.cli import experiment as command
 from meander.errors import InvalidOption
-from meander.experiments import EXPERIMENTS, History, Lab, Outlooks, Setting, finding, setting
+from meander.experiments import EXPERIMENTS, LIVE, History, Lab, Outlooks, Setting, finding, setting
 from meander.experiments.arrivals import arrivals
 from meander.history import Series
 from meander.measure.transitions import Transitions
@@ -295,7 +295,7 @@ def tiny(monkeypatch, tmp_path):
 def test_without_a_name_the_experiments_are_listed():
     done = run()
     assert done.exit_code == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(EXPERIMENTS)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [*EXPERIMENTS, *LIVE]
     assert "(Figure 9)" in done.stdout
 
 

@@ -335,6 +335,7 @@ def test_passing_keeps_nothing_and_lets_everything_through(tmp_path):
     assert not chain.left_over()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.none() | ids, st.sampled_from(["a", "b", None]), st.integers(-3, 3), st.integers(0, 2))))
 def test_groups(rows):
     found = table("k bigint, s string, v bigint, t bigint", rows)
