@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -113,7 +114,9 @@ def cases_of(given: argparse.Namespace) -> list[Case]:
     wanted = [
         each for each in VARIANTS if each in given.queries and (given.chosen or not given.quick or each in QUICKLY)
     ]
-    phases = {"fill_s": 4.0, "warm_s": 2.0, "steady_s": 4.0, "limit": 50_000} if given.quick else {}
+    phases: dict[str, Any] = {"fill_s": 4.0, "warm_s": 2.0, "steady_s": 4.0, "limit": 50_000} if given.quick else {}
+    if given.seconds is not None:
+        phases["steady_s"] = given.seconds
     return [Case(name, schedule, given.rate, **phases) for name in wanted for schedule in given.schedules]
 
 
@@ -219,6 +222,8 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
                         help=f"only these of {', '.join(SCHEDULES)}")  # fmt: skip
     parser.add_argument("--rate", type=float, default=0.0, metavar="N",
                         help="events a second of all timelines (default: half of what a query can take)")  # fmt: skip
+    parser.add_argument("--seconds", type=float, metavar="S",
+                        help="steady seconds between the moves, and after the second one (default 10)")  # fmt: skip
     parser.add_argument("--rocksdb", action="store_true", help="Spark's queries with state on RocksDB as well")
     parser.add_argument("--quick", action="store_true",
                         help=f"small and short; only timelines of {', '.join(QUICKLY)} without --queries")  # fmt: skip

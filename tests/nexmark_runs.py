@@ -56,7 +56,8 @@ def counted(rows) -> Counter:
     return Counter(tuple(row.values()) for row in rows.to_pylist())
 
 
-def every_pair():
-    """Two schedules for each query, so that each comes first and second about as often."""
+def some_pairs():
+    """One query for each kind of operator, each with two schedules, so that all come; the faults' suite takes all."""
     names = list(schedules())
-    return [(query, names[at % len(names)], names[(at * 3 + 1) % len(names)]) for at, query in enumerate(STATEFUL)]
+    queries = ("q3", "q5", "q6", "q7", "q8", "q11", "q19")
+    return [(query, names[at % len(names)], names[(at * 3 + 1) % len(names)]) for at, query in enumerate(queries)]

@@ -294,6 +294,7 @@ def test_cases_are_those_that_are_asked_for():
     assert all(case.steady_s < every[0].steady_s for case in quick)
     chosen = bench.cases_of(bench.parsed(["--quick", "--queries", "q3,q8-dilated", "--schedules", "batched"]))
     assert [(case.name, case.schedule) for case in chosen] == [("q3", "batched"), ("q8-dilated", "batched")]
+    assert {case.steady_s for case in bench.cases_of(bench.parsed(["--seconds", "7"]))} == {7.0}
     found = figures.at_rates(every, {"q3": 500.0})
     assert [(case.name, case.rate) for case in found] == [("q3", 500.0)] * 2
 

@@ -141,11 +141,13 @@ auction_rows = st.tuples(ids, times, st.integers(0, 15), st.integers(10, 11), st
 few, soon = st.integers(0, 1), st.integers(0, 12)
 """So few ids and times that bids meet their auction, at both its ends and before it comes."""
 
-dense_bids = events(st.tuples(few, prices, soon, st.integers(0, 2)), 2)
+early_or_late = st.sampled_from([0, LATENESS])
+dense_bids = st.lists(st.tuples(early_or_late, st.tuples(few, prices, soon, st.integers(0, 2))), min_size=3).map(
+    lambda every: [(jitter, row, row[2]) for jitter, row in every]
+)
 dense_auctions = st.lists(
-    st.tuples(
-        st.integers(0, LATENESS), st.tuples(few, soon, st.integers(0, 6), st.integers(10, 11), st.integers(0, 1))
-    ),
+    st.tuples(early_or_late, st.tuples(few, soon, st.integers(0, 6), st.integers(10, 11), st.integers(0, 1))),
+    min_size=1,
     max_size=2,
     unique_by=lambda each: each[1][0],
 ).map(lambda every: [(j, (row[0], row[1], row[1] + row[2], *row[3:]), row[1]) for j, row in every])
@@ -170,7 +172,7 @@ def winners(group):
 
 
 @settings(deadline=None, max_examples=80)
-@given(dense_auctions, dense_bids, st.lists(st.integers(0, 8), max_size=5), st.integers(1, 2))
+@given(dense_auctions, dense_bids, st.lists(st.integers(1, 8), min_size=1, max_size=5), st.integers(1, 2))
 def test_winning_bids(auctions, bids, cuts, parts):
     emitted, left = run([winners([])], [auctions, bids], cuts, parts)
     assert sorted(flat(emitted).elements()) == sold(auctions, bids, [0])
@@ -280,6 +282,14 @@ def test_a_bid_after_its_window_has_closed_is_lost_and_does_not_open_it_again(tm
     assert [[(row[0], row[2], row[3]) for row in version] for version in found] == [
         [], [(1, 5, 3)], [], [(3, 5, 10)], [],
     ]  # fmt: skip
+
+
+def test_a_bid_at_the_end_of_a_window_is_in_time_for_it_while_the_frontier_is_there(tmp_path):
+    chain = Chain(tmp_path, custom(q7.highest(SIZE, LATENESS_S), "part"), custom(q7.HighestOfAll, "start"))
+    chain.batch([(0, 1, 1, 5, 3, None), (0, 1, 1, 1, 14, None)])
+    chain.batch([(0, 2, 1, 5, 10, None)])  # the frontier is 10
+    found = flat(chain.end())
+    assert found == Counter({(1, 1, 5, 3, None): 1, (2, 1, 5, 10, None): 2})
 
 
 person_rows = st.tuples(ids, st.sampled_from(["ann", "bob", None]), times)
