@@ -159,6 +159,7 @@ def test_transform_with_state_is_kept_balanced(spark, tmp_path):
     assert {key: found[1] for key, found in latest.items()} == counts(load)
 
 
+@pytest.mark.fault  # nothing is killed; it is slow
 def test_operators_with_a_shuffle_between_them_are_placed_apart(spark, tmp_path):
     from pyspark.sql import functions as F
 
