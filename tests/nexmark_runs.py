@@ -57,7 +57,7 @@ def counted(rows) -> Counter:
 
 
 def some_pairs():
-    """A join, a window, timers, two inputs and the best of a key, by all schedules; the faults' suite takes all."""
+    """A chain of windows, timers and two inputs, by all schedules; the faults' suite takes all queries."""
     names = list(schedules())
-    queries = ("q3", "q5", "q6", "q8", "q19")
-    return [(query, names[at % len(names)], names[(at * 3 + 1) % len(names)]) for at, query in enumerate(queries)]
+    queries = ("q5", "q6", "q8")
+    return [(query, names[2 * at % len(names)], names[(2 * at + 1) % len(names)]) for at, query in enumerate(queries)]
