@@ -12,7 +12,7 @@ Parts:
                  79 times. Table and plots are those of Megaphone's Figures 5 to 12.
 
 Event time is real time, but for the dilated ones. In q4 and q6 so many auctions are open that each is for 20 s. What a
-query has in its state when its bins move back is in the table. A full run takes about 40 minutes with 2 cores; run it
+query has in its state when its bins move back is in the table. A full run takes about an hour with 2 cores; run it
 on a quiet machine, for load from others falls on some runs only. CSV files, plots, records and logs go to the folder of
 --out; --again makes the table and the plots of its timelines once more. Exit code 1 where a run has failed or a peer
 has answered otherwise.
