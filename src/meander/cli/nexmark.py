@@ -270,8 +270,9 @@ def _tell(console: Console, name: str, outcome: Outcome, target: Path | None) ->
         soft_wrap=True,
     )
     for report in outcome.moves:
+        ended = "cut short by the end of the input" if report.outcome == "running" else report.outcome
         console.print(
-            f"{report.outcome}: {report.bins} bins, {show.size(report.bytes)} in {report.steps} steps and "
+            f"{ended}: {report.bins} bins, {show.size(report.bytes)} in {report.steps} steps and "
             f"{report.duration_s:.1f} s, {len(report.workers_before)} -> {len(report.workers_after)} workers",
             markup=False,
             soft_wrap=True,
