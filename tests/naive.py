@@ -173,6 +173,7 @@ class Engine:
     def __init__(self, stage, state=None, parts=1, keyed=None):
         self.stage, self.state, self.parts, self.keyed = stage, state or NaiveState(stage), parts, keyed
         self.newest = self.frontier = None
+        self.newest_by_input = {}
         self.version = 0
 
     def batch(self, rows):
@@ -185,12 +186,18 @@ class Engine:
         answers = []
         for part in range(self.parts):
             chosen = np.flatnonzero(of == part)
-            answers.append(self.stage.run(rows.take(pa.array(chosen)), keys.take(chosen), tables, now))
+            mine = rows.select(self.stage.input.names).take(pa.array(chosen))
+            answers.append(self.stage.run(mine, keys.take(chosen), tables, now))
         self.state.commit(tables)
         self.version += 1
         for answer in answers:
             if answer.newest is not None:
                 self.newest = max(answer.newest, self.newest or answer.newest)
+            for at, time in enumerate(answer.newest_by_input):
+                if time is not None:
+                    self.newest_by_input[at] = max(time, self.newest_by_input.get(at, time))
+        if len(self.newest_by_input) == 2:
+            self.newest = min(self.newest_by_input.values())
         assert all(answer.rows is None or answer.rows.schema.equals(self.stage.output) for answer in answers)
         assert all(answer.late is None or answer.late.schema.equals(self.stage.late) for answer in answers)
         return Output(*(self._all([getattr(a, name) for a in answers]) for name in ("rows", "late")), self.newest)

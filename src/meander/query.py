@@ -20,6 +20,7 @@ from meander.operators.count import Count
 from meander.operators.custom import SIDE, SIDES, Custom
 from meander.operators.dedup import Dedup
 from meander.operators.fold import Fold
+from meander.operators.join import Join, Where
 from meander.operators.operator import Operator, Stage
 from meander.operators.top_k import TopK
 from meander.operators.window import Duration, window
@@ -68,6 +69,47 @@ class Stream:
                 made[name] = each
                 names.append(name)
         return KeyedStream(self, tuple(names), made)
+
+    def join(
+        self,
+        right: Stream | DataFrame,
+        on: str | Sequence[str] | Mapping[str, str],
+        *,
+        within: Duration | tuple[Duration, Duration] | None = None,
+        window: Duration | None = None,
+        how: str = "inner",
+        where: Where | None = None,
+        time: str | tuple[str, str] | None = None,
+        lateness: Duration = "0s",
+    ) -> Stream:
+        """Pairs of rows of this stream and another that have equal keys and are near in event time, each pair once.
+
+        Args:
+            right: the other stream, or a streaming DataFrame.
+            on: the columns that must be equal: a name, several, or {left: right} where they are called differently.
+            within: how far apart in event time the two rows of a pair may be; of a pair (before, after), how much
+                earlier and how much later the right row may be than the left one.
+            window: instead, rows pair if they are in the same window of this size, aligned to the epoch.
+            how: "inner", or "left": left rows without a partner come too, with nulls, once none can come any more.
+            where: a further condition: a function of a table of candidate pairs that returns a boolean for each, or an
+                expression such as `pc.field("x") < pc.field("x_right")`.
+            time: the columns of event time, one name or one for each side; by default the only timestamp there is.
+            lateness: how far rows may come behind the newest one of the input that is behind; later ones go to the
+                side output `late`.
+
+        The columns are those joined on, those of the left rows, and those of the right, with `_right` behind names that
+        the left has too.
+        """
+        other = right if isinstance(right, Stream) else stream(right)
+        if self.steps or other.steps:
+            raise InvalidOption("join takes two sources; an operator's output cannot be joined yet")
+        named = _pairs_of(on)
+        both = [each.key_by(*key) for each, key in zip((self, other), named, strict=True)]
+        schemas = (self.schema, other.schema)
+        stage = Join(
+            schemas, named, within=within, window=window, how=how, where=where, time=time, lateness=lateness
+        )  # fmt: skip
+        return _over_both(both, schemas, stage)
 
     def start(
         self,
@@ -219,8 +261,6 @@ class ConnectedStreams:
 
     def process(self, operator: type[Operator] | Operator) -> Stream:
         """Run an operator of your own whose `on_batch` takes `left, right, state, now`."""
-        from pyspark.sql import functions as F
-
         both = (self.left, self.right)
         key = (self.left.key, self.right.key)
         declared = Custom(operator, tuple(each._keyed_schema() for each in both), key).declared
@@ -228,14 +268,32 @@ class ConnectedStreams:
             pa.schema([field for field in each._keyed_schema() if field.name in {*wanted.names, *each.key}])
             for each, wanted in zip(both, declared, strict=True)
         ]
-        stage = Custom(operator, (schemas[0], schemas[1]), key)
-        frames = [_as_side(each, at, schemas) for at, each in enumerate(both)]
-        source = frames[0].unionAll(frames[1])
-        keyed = {
-            mine: F.coalesce(F.col(f"`left.{mine}`"), F.col(f"`right.{other}`"))
-            for mine, other in zip(*key, strict=True)
-        }
-        return Stream(source, stage.input)._with(Step(stage, keyed))
+        return _over_both(both, schemas, Custom(operator, (schemas[0], schemas[1]), key))
+
+
+def _over_both(both: Sequence[KeyedStream], schemas: Sequence[pa.Schema], stage: Stage) -> Stream:
+    """An operator over two sources, whose rows come as one stream."""
+    from pyspark.sql import functions as F
+
+    frames = [_as_side(each, at, schemas) for at, each in enumerate(both)]
+    source = frames[0].unionAll(frames[1])
+    keyed = {
+        mine: F.coalesce(F.col(f"`left.{mine}`"), F.col(f"`right.{other}`"))
+        for mine, other in zip(both[0].key, both[1].key, strict=True)
+    }
+    return Stream(source, stage.input)._with(Step(stage, keyed))
+
+
+def _pairs_of(on: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns to join on, of the left side and of the right."""
+    if isinstance(on, Mapping):
+        pairs = [*on.items()]
+    else:
+        names = [on] if isinstance(on, str) else [*on] if isinstance(on, Sequence) else []
+        pairs = [(name, name) for name in names]
+    if not pairs or not all(isinstance(name, str) for pair in pairs for name in pair):
+        raise InvalidOption(f'on is {on!r}; name columns as in on="key", on=["a", "b"] or on={{"left": "right"}}')
+    return tuple(left for left, _ in pairs), tuple(right for _, right in pairs)
 
 
 def _as_side(keyed: KeyedStream, side: int, schemas: Sequence[pa.Schema]) -> DataFrame:

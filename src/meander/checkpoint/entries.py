@@ -100,7 +100,8 @@ class SnapshotRef:
 class StageCommit:
     """What one stage has done in a version: its frontier, who owned its bins, and the files with its changes.
 
-    At most one delta of a version speaks of a bin. The frontier is event time in microseconds, or None.
+    At most one delta of a version speaks of a bin. The frontier is event time in microseconds, or None; `newest` is the
+    newest time of each input, for a stage that waits for the slowest of several.
     """
 
     frontier: int | None
@@ -108,10 +109,13 @@ class StageCommit:
     deltas: tuple[FileRef, ...] = ()
     snapshots: tuple[SnapshotRef, ...] = ()
     side: tuple[FileRef, ...] = ()
+    newest: tuple[int | None, ...] = ()
 
     def to_json(self) -> Json:
         """Return the stage's part as a JSON object."""
         fields: Json = {"frontier": self.frontier, "owner": _owner_to_text(self.owner)}
+        if self.newest:
+            fields["newest"] = list(self.newest)
         for name in ("deltas", "snapshots", "side"):
             if found := getattr(self, name):
                 fields[name] = [each.to_json() for each in found]
@@ -126,6 +130,7 @@ class StageCommit:
             tuple(FileRef.from_json(each) for each in fields.get("deltas", ())),
             tuple(SnapshotRef.from_json(each) for each in fields.get("snapshots", ())),
             tuple(FileRef.from_json(each) for each in fields.get("side", ())),
+            tuple(fields.get("newest", ())),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -86,3 +86,14 @@ def _is_lossless(before: pa.Array, after: pa.Array) -> bool:
     if not pa.types.is_floating(before.type):
         return True
     return bool(np.all(same(before.cast(pa.float64()), after.cast(pa.float64()))))
+
+
+def is_like(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether two types are the same but for the name of a time zone."""
+    both = pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted)
+    return bool(found == wanted or (both and found.unit == wanted.unit and (found.tz is None) == (wanted.tz is None)))
+
+
+def are_like(found: Sequence[pa.DataType], wanted: Sequence[pa.DataType]) -> bool:
+    """Whether two lists of types are the same but for the names of time zones."""
+    return len(found) == len(wanted) and all(map(is_like, found, wanted))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
-from meander.operators.conform import conform
+from meander.operators.conform import are_like, conform, is_like
 from meander.operators.durations import microseconds
 from meander.operators.operator import Now, Operator, Output, Stage, key_of, listing
 from meander.operators.ordering import ascending, sorted_rows
@@ -163,7 +163,7 @@ class Custom(Stage):
                     f"{self.who}.input declares {field.name!r}, but the columns of the stream are {there}"
                 )
             found = given.field(field.name).type
-            if not _is_like(found, field.type) and field.type not in _WIDER.get(found, ()):
+            if not is_like(found, field.type) and field.type not in _WIDER.get(found, ()):
                 raise InvalidOption(
                     f"{self.who}.input declares {field.name!r} as {field.type}, but the stream has it as {found}; "
                     "declare that, or cast the column"
@@ -177,7 +177,7 @@ class Custom(Stage):
 
     def _key(self, given: Sequence[pa.Schema]) -> KeyType:
         found = [key_of(schema, key) for schema, key in zip(given, self.keyed, strict=True)]
-        if len(found) == 2 and not _are_like(found[0].types, found[1].types):
+        if len(found) == 2 and not are_like(found[0].types, found[1].types):
             raise InvalidOption(
                 f"the keys of the two inputs of {self.who} are ({listing(map(str, found[0].types))}) and "
                 f"({listing(map(str, found[1].types))}); they must have the same types"
@@ -209,7 +209,7 @@ class Custom(Stage):
         mine, leading = self.key.types, len(self.key.types)
         for name, declaration in self.state.items():
             types = tuple(schema(declaration.key).types)
-            if not _are_like(types[:leading], mine):
+            if not are_like(types[:leading], mine):
                 raise InvalidOption(
                     f"{self.who}.state[{name!r}] has the key ({declaration.key}), but the stream is keyed by "
                     f"({listing(map(str, mine))}); a state's key begins with the columns that the stream is keyed by"
@@ -268,13 +268,3 @@ def _instance(operator: object) -> Operator:
     if not isinstance(operator, Operator):
         raise InvalidOption(f"{kind(operator)} is no operator; give a subclass of me.Operator, or an instance of one")
     return operator
-
-
-def _is_like(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether two types are the same but for the name of a time zone."""
-    both = pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted)
-    return bool(found == wanted or (both and found.unit == wanted.unit and (found.tz is None) == (wanted.tz is None)))
-
-
-def _are_like(found: Sequence[pa.DataType], wanted: Sequence[pa.DataType]) -> bool:
-    return len(found) == len(wanted) and all(map(_is_like, found, wanted))

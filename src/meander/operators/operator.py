@@ -43,11 +43,15 @@ class Now:
 
 @dataclass
 class Output:
-    """What one call of a stage gives: changed rows, rows that came too late, and the newest event time seen (us)."""
+    """What one call of a stage gives: changed rows, rows that came too late, and the newest event time seen (us).
+
+    A stage that waits for the input that is behind says the newest time of each input instead.
+    """
 
     rows: pa.Table | None
     late: pa.Table | None = None
     newest: int | None = None
+    newest_by_input: tuple[int | None, ...] = ()
 
 
 class Stage(ABC):
@@ -66,6 +70,8 @@ class Stage(ABC):
     """The schema of rows that come too late; None where no row can."""
     lateness: int = 0
     """How far the frontier stays behind the newest event time, in microseconds."""
+    stores: tuple[str, ...] = ()
+    """The tables that keep the rows of each input, where there is more than one."""
 
     @abstractmethod
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from meander.checkpoint.entries import Commit, FileRef, Json, SnapshotRef, StageCommit
 from meander.checkpoint.manifest import Log
 from meander.errors import MeanderError, QueryFailed
+from meander.spark.frontier import Reached
 from meander.spark.gateway import Gateway
 from meander.spark.ledger import Ledger, Owners
 from meander.spark.messages import Control, Part, Token, packed, read_numbers, unpacked
@@ -349,14 +350,14 @@ class Engine:
         stages = []
         for stage, operator in enumerate(self.pipeline.stages):
             mine = [report for report in told.reports if report.stage == stage]
-            newest = [report.newest for report in mine if report.newest is not None]
-            frontier = self.frontiers[stage]
-            if newest:
-                reached = max(newest) - operator.lateness
-                frontier = reached if frontier is None else max(frontier, reached)
+            before = self.log.last.stages[stage].newest if self.log.last else ()
+            reached = Reached(self.frontiers[stage], before).after(
+                [report.newest for report in mine if report.newest], operator.lateness
+            )
             stages.append(
                 StageCommit(
-                    frontier=frontier,
+                    frontier=reached.frontier,
+                    newest=reached.newest,
                     owner=tuple(self.ledger.now[stage].tolist()),
                     deltas=tuple(FileRef.from_json(report.delta) for report in mine if report.delta),
                     snapshots=tuple(SnapshotRef.from_json(report.snapshot) for report in mine if report.snapshot),

@@ -122,7 +122,8 @@ class Report:
     misrouted: int = 0
     late: int = 0
     dead: int = 0
-    newest: int | None = None
+    newest: tuple[int | None, ...] = ()
+    """The newest event time of each input; without any where the stage has no event time or saw no row."""
     delta: dict[str, Any] | None = None
     snapshot: dict[str, Any] | None = None
     side: tuple[dict[str, Any], ...] = ()
@@ -132,6 +133,9 @@ class Report:
     trouble: str | None = None
     """Why bins could not be copied; the version itself is not hurt by it."""
     loads: str = ""
+    stored: tuple[str, ...] = ()
+    """Rows that each bin has of each input, where there are several; `queued` are those that came to meet them."""
+    queued: tuple[str, ...] = ()
     state_rows: str = ""
     state_bytes: str = ""
     spent_ms: Mapping[str, float] = field(default_factory=dict)
@@ -146,7 +150,8 @@ class Report:
         """Read a report."""
         told = json.loads(text)
         told["token"] = tuple(told["token"])
-        told["side"] = tuple(told["side"])
+        for name in ("side", "newest", "stored", "queued"):
+            told[name] = tuple(told[name])
         told["fault"] = Fault(**told["fault"]) if told["fault"] else None
         return cls(**told)
 

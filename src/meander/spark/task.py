@@ -27,6 +27,7 @@ from meander.checkpoint.entries import FileRef, Json, Kind, SnapshotRef
 from meander.checkpoint.files import Attempt
 from meander.checkpoint.location import Location
 from meander.errors import Damaged, MeanderError, NoSpace, WrongPlace
+from meander.operators.custom import SIDE
 from meander.operators.failing import failing_bin
 from meander.operators.operator import Now, Stage
 from meander.spark import here
@@ -140,10 +141,12 @@ class Work:
                 misrouted=misrouted,
                 late=0 if answer.late is None else answer.late.num_rows,
                 dead=0 if incoming.dead is None else incoming.dead.num_rows,
-                newest=answer.newest,
+                newest=answer.newest_by_input or (() if answer.newest is None else (answer.newest,)),
                 delta=delta, snapshot=snapshot, side=side, output=outgoing.path,
                 held=packed(holding.held), copied=copied, trouble=trouble,
                 loads=numbers(np.bincount(bins, minlength=control.bins)),
+                stored=tuple(numbers(holding.rows(name) * owned) for name in self.stage.stores),
+                queued=_by_input(self.stage, incoming.rows, bins, control.bins),
                 state_rows=numbers(holding.rows() * owned), state_bytes=numbers(holding.bytes() * owned),
                 spent_ms=watch.done(),
             )  # fmt: skip
@@ -209,6 +212,14 @@ def _copied(holding: Holding, bins: NDArray[np.int64], control: Control, locatio
         return copy_ahead(holding, bins, control, location), None
     except (MeanderError, OSError) as problem:
         return 0, f"worker {control.worker} could not copy: {problem}"
+
+
+def _by_input(stage: Stage, rows: pa.Table, bins: NDArray[np.int32], count: int) -> tuple[str, ...]:
+    """How many rows of each input each bin has got, where there are several."""
+    if not stage.stores:
+        return ()
+    side = rows[SIDE].to_numpy()
+    return tuple(numbers(np.bincount(bins[side == at], minlength=count)) for at in range(len(stage.stores)))
 
 
 def _refuse_strangers(stage: Stage, deltas: Mapping[str, pa.Table], owned: NDArray[np.bool_]) -> None:

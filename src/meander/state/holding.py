@@ -169,9 +169,10 @@ class Holding:
         """All rows of these bins, by table."""
         return {name: base.extract(bin_ids) for name, base in self.bases.items()}
 
-    def rows(self) -> Words:
-        """The number of rows in each bin."""
-        return self._sum([base.rows_of(np.arange(self.bins)) for base in self.bases.values()])
+    def rows(self, table: str | None = None) -> Words:
+        """The number of rows in each bin, of one table or of all."""
+        bases = self.bases.values() if table is None else [self.bases[table]]
+        return self._sum([base.rows_of(np.arange(self.bins)) for base in bases])
 
     def bytes(self) -> Words:
         """The bytes that each bin takes."""

@@ -46,7 +46,7 @@ class Multimap:
         if not len(keys):
             return
         heads = self.heads.touch(keys)
-        numbers = self.heads.column(COUNT)[heads] + _rank(heads)
+        numbers = self.heads.column(COUNT)[heads] + ranks(heads)
         self.heads.add(COUNT, heads, 1)
         self.heads.mark(heads)
         entries = self.entries.touch(self._numbered(self.key.decode(keys), numbers))
@@ -57,7 +57,7 @@ class Multimap:
     def get(self, keys: Keys) -> tuple[Words, pa.Table]:
         """All rows of these keys: which key each belongs to, and the rows, by key, then by time or as they came."""
         heads = self.heads.touch(keys)
-        which, numbers = _ranges(np.zeros(len(keys), np.int64), self.heads.column(COUNT)[heads])
+        which, numbers = ranges(np.zeros(len(keys), np.int64), self.heads.column(COUNT)[heads])
         columns = [column.take(pa.array(which)) for column in self.key.decode(keys)]
         entries = self.entries.touch(self._numbered(columns, numbers))
         order = self.entries.spec.order
@@ -83,7 +83,7 @@ class Multimap:
     def delete(self, keys: Keys) -> None:
         """Forget all rows of these keys."""
         heads, first = np.unique(self.heads.touch(keys), return_index=True)
-        which, numbers = _ranges(np.zeros(heads.size, np.int64), self.heads.column(COUNT)[heads])
+        which, numbers = ranges(np.zeros(heads.size, np.int64), self.heads.column(COUNT)[heads])
         columns = [column.take(pa.array(first[which])) for column in self.key.decode(keys)]
         self.entries.discard(self.entries.touch(self._numbered(columns, numbers)))
         self.heads.discard(heads)
@@ -94,7 +94,7 @@ class Multimap:
         count = self.heads.column(COUNT)[whose]
         left = count - dropped
         # Of the numbers from `left` on, those that stay move into the gaps below; there are as many of either.
-        owner, high = _ranges(left, count)
+        owner, high = ranges(left, count)
         taken = np.isin(_pairs(owner, high), _pairs(place, numbers))
         owner, high = owner[~taken], high[~taken]
         gap = numbers < left[place]
@@ -116,7 +116,7 @@ class Multimap:
         return self.entries.spec.key.encode([*columns, pa.array(numbers)])
 
 
-def _rank(heads: Words) -> Words:
+def ranks(heads: Words) -> Words:
     """For each row, how many rows before it have the same head."""
     order = np.argsort(heads, kind="stable")
     ordered = heads[order]
@@ -126,7 +126,7 @@ def _rank(heads: Words) -> Words:
     return rank
 
 
-def _ranges(starts: Words, stops: Words) -> tuple[Words, Words]:
+def ranges(starts: Words, stops: Words) -> tuple[Words, Words]:
     """All numbers from starts[k] to stops[k] - 1, for each k, with the k they are of."""
     sizes = stops - starts
     which = np.repeat(np.arange(starts.size), sizes)
