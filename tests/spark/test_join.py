@@ -51,7 +51,8 @@ def test_left_rows_without_a_partner_come_once_at_the_end(spark, tmp_path):
 
 
 def test_state_goes_as_the_frontier_moves_and_the_slower_input_is_waited_for(spark, tmp_path):
-    case = Case(spark, tmp_path, seed=3, rows=200, batches=4, cells=5, lateness="0 seconds", within=None, window="1 second")
+    when = {"lateness": "0 seconds", "within": None, "window": "1 second"}
+    case = Case(spark, tmp_path, seed=3, rows=200, batches=4, cells=5, **when)
     by_time = [table.sort_by(table.column_names[1]) for table in (case.orders, case.taxis)]
     case.batches = [[table.slice(at * len(table) // 4, len(table) // 4) for at in range(4)] for table in by_time]
     query = case.start()

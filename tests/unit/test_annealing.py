@@ -217,15 +217,15 @@ def test_shedding_fills_the_target_up_to_the_mean_with_the_best_bins():
 
 def test_workload_by_hand():
     problem = Problem(load=[5, 6, 7], state=[10, 0, 30], owner=[0, 0, 1], workers=3, capacities={1: 2.0})
-    plain = Workload.of(problem, None, None, 0.5, None, None)
+    plain = Workload.of(problem, None, None, None, 0.5, None, None)
     assert plain.parts == ((5, 5, 5, 10), (6, 6, 6, 0), (7, 7, 7, 30))
     assert plain.speeds == pytest.approx({0: 11 / 0.9, 1: 2 * 11 / 0.9, 2: 11 / 0.9}), "the busiest is 90 % busy"
-    measured = Workload.of(problem, [4, 2, 0.5], [3, 1, 2], 0.25, [30, 20, 10], {0: 70})
+    measured = Workload.of(problem, [4, 2, 0.5], [3, 1, 2], None, 0.25, [30, 20, 10], {0: 70})
     assert measured.parts == ((10.75, 12, 30, 4), (2.25, 2, 20, 2), (1.375, 1, 10, 0.5))
     assert measured.least_tuples == 0.5
     assert measured.row_work == 15 / 60
     assert measured.speeds == pytest.approx({0: 70 * 14 / 50, 1: 2 * 70 * 14 / 50, 2: 70 * 14 / 50})
-    alike = Workload.of(problem, [4, 2, 0.5], [3, 1, 2], 0.25, [30, 20, 10], 10)
+    alike = Workload.of(problem, [4, 2, 0.5], [3, 1, 2], None, 0.25, [30, 20, 10], 10)
     assert alike.speeds == pytest.approx({0: 10 * 14 / 50, 1: 20 * 1 / 10, 2: 10 * 15 / 60})
 
 
@@ -419,3 +419,13 @@ def test_services_may_come_as_json_and_leave_workers_out():
     by_text = annealing(problem, alpha=0.2, service={"0": 12.0})
     assert by_text == annealing(problem, alpha=0.2, service={0: 12.0})
     assert by_text == annealing(problem, alpha=0.2, service=12.0)
+
+
+def test_computing_is_what_keeps_workers_busy_where_it_is_given():
+    # By load all bins are alike and worker 0 has three of them; by computing bin 2 is all that slows worker 0 down.
+    problem = Problem(load=[1, 1, 1, 1], state=[1, 1, 1, 1], owner=[0, 0, 0, 1], workers=2)
+    options = {"arrivals": [1, 1, 1, 1], "service": {0: 3.1, 1: 90.0}, "alpha": 0.2, "choose": "exhaustive"}
+    assert annealing(problem, computing=[1, 1, 30, 1], **options).owner == (0, 0, 1, 1)
+    assert annealing(problem, computing=[30, 1, 1, 1], **options).owner == (1, 0, 0, 1)
+    with pytest.raises(InvalidOption, match="computing has 3 entries"):
+        annealing(problem, computing=[1, 1, 1])

@@ -6,5 +6,7 @@ Pure: no clock, no thread, no Spark. Whoever runs a query looks at it now and th
 from __future__ import annotations
 
 from meander.control.balance import Balance, Decision, Look, Rules
+from meander.control.straggler import Straggler, Straggling, Verdict
+from meander.control.view import Sample, View
 
-__all__ = ["Balance", "Decision", "Look", "Rules"]
+__all__ = ["Balance", "Decision", "Look", "Rules", "Sample", "Straggler", "Straggling", "Verdict", "View"]

@@ -14,11 +14,14 @@ from meander.measure.imbalance import (
     spread,
     sum_by_worker,
 )
+from meander.measure.rates import steady_mean
+from meander.measure.resources import Resources
 from meander.measure.sojourn import mean_sojourn_s, service_per_s
 from meander.measure.transitions import Transitions
 from meander.measure.worker_counts import migrations, worker_counts
 
 __all__ = [
+    "Resources",
     "Transitions",
     "computing_load",
     "load_imbalance",
@@ -28,6 +31,7 @@ __all__ = [
     "resource",
     "service_per_s",
     "spread",
+    "steady_mean",
     "sum_by_worker",
     "worker_counts",
 ]

@@ -32,6 +32,7 @@ def annealing(
     *,
     stored: Sequence[float] | None = None,
     queued: Sequence[float] | None = None,
+    computing: Sequence[float] | None = None,
     gamma: float = 0.5,
     alpha: float = 1.0,
     arrivals: Sequence[float] | None = None,
@@ -52,6 +53,8 @@ def annealing(
         stored: rows each bin has stored.
         queued: rows that wait at each bin. If both are given, the load of a bin is
             gamma * (stored + queued) + (1 - gamma) * stored * queued, else that of the problem.
+        computing: the part of each bin's load that keeps a worker busy, where it is not that product: both sides of a
+            join are stored and wait. If not given, stored * queued, else the load.
         gamma: weight of memory against computing, from 0 to 1.
         alpha: the LI to reach. Among n equal workers LI is at most n - 1, so a larger alpha never fires.
         arrivals: rows per second that come to each bin; if not given `queued`, else the load.
@@ -79,9 +82,9 @@ def annealing(
     nobody outside alpha can be helped. No step makes LI larger.
 
     **Sojourn times.** A worker is an M/M/1 queue: rows come at rate E and are served at rate mu, rows per
-    busy time. Busy time goes with the computing load C (stored * queued, else the load), so a step that changes
-    E and C to E' and C' changes mu to mu * (E' / E) * (C / C'). Where mu <= E the sojourn time is infinite,
-    and a choice that makes it finite beats all that do not.
+    busy time. Busy time goes with the computing load C, so a step that changes E and C to E' and C' changes mu
+    to mu * (E' / E) * (C / C'). Where mu <= E the sojourn time is infinite, and a choice that makes it finite
+    beats all that do not.
 
     **Workers.** Where the planner chooses who leaves, it is those with the fewest bytes of state, of equals
     the highest ids, never an owner of pinned bins. The bins of all who leave go first, the heaviest ahead,
@@ -89,7 +92,7 @@ def annealing(
     """
     alpha = positive("alpha", alpha)
     choice = _choice(choose, T, T_min, eta, seed)
-    workload = Workload.of(problem, stored, queued, gamma, arrivals, service)
+    workload = Workload.of(problem, stored, queued, computing, gamma, arrivals, service)
     workers = _workers_afterwards(problem)
     balance = _Balance(problem, workload, workers, alpha)
     balance.empty_leavers()

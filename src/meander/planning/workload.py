@@ -42,16 +42,14 @@ class Workload:
         problem: Problem,
         stored: Sequence[float] | None,
         queued: Sequence[float] | None,
+        computing: Sequence[float] | None,
         gamma: float,
         arrivals: Sequence[float] | None,
         service: Mapping[int, float] | float | None,
     ) -> Workload:
         """Put together what is given and what follows from it; see the options of `annealing`."""
-        given = {
-            name: _per_bin(name, values, problem.bins)
-            for name, values in (("stored", stored), ("queued", queued), ("arrivals", arrivals))
-            if values is not None
-        }
+        told = {"stored": stored, "queued": queued, "computing": computing, "arrivals": arrivals}
+        given = {name: _per_bin(name, values, problem.bins) for name, values in told.items() if values is not None}
         load = work = [float(x) for x in problem.load]
         gamma = float(amount("gamma", gamma))
         if "stored" in given and "queued" in given:
@@ -61,6 +59,7 @@ class Workload:
             _refuse_overflow(load, work)
         else:
             resource([], [], gamma)
+        work = given.get("computing", work)
         rows = given.get("arrivals", given.get("queued", load))
         tuples = given.get("stored", [float(x) for x in problem.state])
         parts = tuple(starmap(Sums, zip(load, work, rows, tuples, strict=True)))

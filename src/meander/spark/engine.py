@@ -27,6 +27,7 @@ from meander.spark.frontier import Reached
 from meander.spark.gateway import Gateway
 from meander.spark.ledger import Ledger, Owners
 from meander.spark.messages import Control, Part, Token, packed, read_numbers, unpacked
+from meander.spark.monitor import Loads, Monitor
 from meander.spark.moves import Moves
 from meander.spark.orders import flags
 from meander.spark.output import OUTPUT_LOST
@@ -74,6 +75,9 @@ class Engine:
         self.failure: Exception | None = None
         self.progress: list[dict[str, Any]] = []
         self.misrouted = 0
+        self.monitor = Monitor(pipeline.stages, settings.bins)
+        self.rows_behind: Callable[[], int] = lambda: 0
+        """How many rows wait in the sources, as far as they tell."""
         self.query_id = ""
         self._attempt = 0
         self._largest: int | None = None
@@ -107,10 +111,9 @@ class Engine:
         """The workers that own bins of some stage."""
         return self.ledger.workers
 
-    def loads(self, stage: int) -> list[int]:
-        """How many rows each bin of a stage had in the last version."""
-        found: list[int] = self.ledger.rows[stage].tolist()
-        return found
+    def loads(self, stage: int) -> Loads:
+        """How many rows each bin of a stage had in the last version, and how the load is spread."""
+        return self.monitor.loads(stage, self.ledger.rows[stage].tolist(), self.ledger.workers_of(stage))
 
     # --- idle times ------------------------------------------------------------------------
 
@@ -383,6 +386,8 @@ class Engine:
         self._worked = time.monotonic()
         self.ledger.note(told.reports)
         self.ledger.keep()
+        behind = self.rows_behind() if self.monitor.watchers else 0
+        self.monitor.note(commit.version, commit.time_ms, told.reports, self.ledger.owners, behind)
         self.moves.committed(commit.version, [report.trouble for report in told.reports if report.trouble])
 
     def _noted(self) -> Json:

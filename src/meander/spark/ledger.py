@@ -90,13 +90,16 @@ class Ledger:
         must_leave: Collection[WorkerId] = (),
         options: Mapping[str, Any] | None = None,
         owner: Owners | None = None,
+        load: Sequence[float] | None = None,
     ) -> Plan:
         """A plan for the bins of a stage; without a tau, the usual one, or the smallest that can be kept.
 
-        Workers that are named and own nothing take part; `owner` is who counts as the owner, should that be another.
+        Workers that are named and own nothing take part; `owner` is who counts as the owner, should that be another,
+        and `load` what the bins count as, should that not be what was measured.
         """
         owners = (self.owners[stage] if owner is None else owner).tolist()
-        load, state = self.measured(stage)
+        measured, state = self.measured(stage)
+        given_load = measured.tolist() if load is None else list(load)
         options = dict(options or {})
         if planner == "mtm" and stage in self.outlooks:
             options.setdefault("outlook", self.outlooks[stage])
@@ -106,7 +109,7 @@ class Ledger:
             there = [worker for worker in must_leave if worker in owners]
             given = workers if isinstance(workers, int) else sorted(workers)
             problem = Problem(
-                load.tolist(), state.tolist(), owners, given, cap, self.capacities, must_leave=there, idle=idle
+                given_load, state.tolist(), owners, given, cap, self.capacities, must_leave=there, idle=idle
             )
             return plan(problem, planner, **options)
 

@@ -19,7 +19,7 @@ from meander.scheduling import schedule, schedules
 from meander.spark.ledger import Ledger
 from meander.spark.settings import Settings
 from meander.types import Bytes, WorkerId
-from meander.values import positive, whole, worker_id
+from meander.values import amount, positive, whole, worker_id
 
 Mode = Literal["live", "pause", "pause_bins", "restart", "restart_workers"]
 MODES: tuple[Mode, ...] = ("live", "pause", "pause_bins", "restart", "restart_workers")
@@ -42,6 +42,7 @@ class Request:
         among: for rebalance, who takes part; None: those who own something.
         targets: for move, the new owner of each bin.
         tau: the load cap; None is the usual one, or the smallest that can be kept.
+        load: what each bin of the operators is to count as; None: as it was measured.
         at: the batch, or the time in seconds since 1970, from which on it shall be in effect.
     """
 
@@ -54,6 +55,7 @@ class Request:
     among: tuple[WorkerId, ...] | None = None
     targets: Mapping[int, WorkerId] = field(default_factory=dict)
     tau: float | None = None
+    load: tuple[float, ...] | None = None
     planner: str = "free"
     planner_options: Mapping[str, Any] = field(default_factory=dict)
     schedule: str = "batched"
@@ -116,10 +118,18 @@ def made(kind: str, settings: Settings, stages: tuple[int, ...], given: Mapping[
         kind, stages, rules, copy_ms, within_s, mode=mode,
         at_batch=batch, at_time=moment, keep_executors=bool(options.pop("keep_executors", False)),
         workers=options.pop("workers", None), targets=options.pop("targets", {}), tau=options.pop("tau", None),
-        **chosen(options),
+        load=_per_bin(options.pop("load", None), settings.bins), **chosen(options),
     )  # fmt: skip
     refuse_rest(kind, options, request, OTHERS)
     return request
+
+
+def _per_bin(load: Sequence[float] | None, bins: int) -> tuple[float, ...] | None:
+    if load is None:
+        return None
+    if len(load) != bins:
+        raise InvalidOption(f"load has {len(load)} entries but there are {bins} bins; give one for each")
+    return tuple(float(amount(f"load of bin {bin_}", value)) for bin_, value in enumerate(load))
 
 
 def stages_of(operator: str | int | None, known: Mapping[int, str]) -> tuple[int, ...]:
@@ -209,7 +219,9 @@ def _owners_after(plans: Mapping[int, Plan], ledger: Ledger, stage: int) -> list
 
 
 def _plans(request: Request, ledger: Ledger, present: Collection[WorkerId]) -> dict[int, Plan]:
-    common: dict[str, Any] = {"planner": request.planner, "tau": request.tau, "options": request.planner_options}
+    common: dict[str, Any] = {
+        "planner": request.planner, "tau": request.tau, "options": request.planner_options, "load": request.load
+    }  # fmt: skip
     if request.kind == "move":
         return {stage: _by_hand(request, ledger, stage) for stage in request.stages}
     if request.kind == "rebalance":

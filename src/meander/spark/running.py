@@ -19,13 +19,15 @@ from meander.measure.transitions import Transitions
 from meander.migration.steps import Step as MigrationStep
 from meander.planning.ahead import Outlook
 from meander.spark import provenance, steering
+from meander.spark.balancer import Balancer, Choice
 from meander.spark.engine import Engine
 from meander.spark.foresight import look_ahead, outlooks_in
 from meander.spark.gateway import Gateway
 from meander.spark.happenings import Listener
 from meander.spark.migrating import Migration
+from meander.spark.monitor import Loads
 from meander.spark.pipeline import Pipeline, Step
-from meander.spark.request import Proposal, made, proposed, stages_of
+from meander.spark.request import Proposal, Request, made, proposed, stages_of
 from meander.spark.runner import Runner
 from meander.spark.settings import Settings
 from meander.spark.sinks import Sink, sink_of
@@ -56,6 +58,7 @@ class Query:
         if self._engine.moves.protocol.busy:
             self._migration = Migration.resumed(self)
         self._steering: Steering | None = None
+        self._balancer: Balancer | None = None
 
     def _steer(self, control: DataFrame) -> None:
         """Take moves from a stream from here on."""
@@ -97,8 +100,11 @@ class Query:
         return {self.operators[at]: owners.tolist() for at, owners in enumerate(self._engine.ledger.owners)}
 
     @property
-    def loads(self) -> dict[str, list[int]]:
-        """How many rows each bin had in the last version, by operator."""
+    def loads(self) -> dict[str, Loads]:
+        """How many rows each bin had in the last version, by operator; and beside that how the load is spread.
+
+        `query.loads["0:join"].imbalance` is Ls-Stream's LI; see `meander.spark.monitor.Loads`.
+        """
         return {name: self._engine.loads(at) for at, name in enumerate(self.assignment)}
 
     @property
@@ -198,14 +204,52 @@ class Query:
             raise InvalidOption(f"move has no option {unfit!r}: it is you who says which bins go where")
         return self._migrate("move", operator, {**options, "targets": dict(targets)})
 
+    def keep_balanced(
+        self,
+        policy: str = "straggler",
+        *,
+        alpha: float | None = None,
+        operator: str | int | None = None,
+        **options: Any,
+    ) -> Balancer:
+        """Lighten stragglers whenever there are any, live, until the returned balancer is stopped or the query ends.
+
+        It looks at every batch. Where the load imbalance degree LI (`query.loads[..].imbalance`) over a window of
+        batches is above alpha, bins go from the straggler to those with little to do. Every decision is in its
+        `decisions`, with the reason; those that move something are among `query.events` too.
+
+        Args:
+            policy: "straggler", Ls-Stream's; for joins and for any other operator.
+            alpha: the LI that is left alone; by default min(1.0, (workers - 1) / 2). Among n workers LI is at most
+                n - 1: an alpha that can never be exceeded is refused.
+            operator: one operator of a chain, by name or number; by default each of them.
+            options: aim (the LI that a plan is to reach: 0.2), window (batches that are looked back on: 8), gamma
+                (weight of memory against computing), rest (batches that are left alone after a move), least and most
+                (how many workers there may be, should balance not be enough, or fewer do), utilisation (how busy they
+                are to be then: 0.8); planner ("annealing", or "ssm", "free") and what the planner and the schedule
+                take, as for `rescale`.
+        """
+        if alpha is not None:
+            options["alpha"] = alpha
+        choice = Choice.of(self, policy, operator, options)
+        if not self.is_active:
+            raise QueryFailed("the query does not run; start it, and then keep it balanced") from self.exception()
+        if self._balancer is not None:
+            self._balancer.stop()
+        self._balancer = Balancer(self, choice).start()
+        return self._balancer
+
     def _migrate(self, kind: str, operator: str | int | None, options: dict[str, Any]) -> Migration | Proposal:
         dry_run = options.pop("dry_run", False)
         request = made(kind, self._engine.settings, stages_of(operator, self.operators), options)
-        proposal = proposed(
-            request, self._engine.ledger, self.operators, self._engine.moves.participants, self._engine.version
-        )
-        if dry_run:
-            return proposal
+        proposal = self._proposed(request)
+        return proposal if dry_run else self._move(request, proposal)
+
+    def _proposed(self, request: Request) -> Proposal:
+        engine = self._engine
+        return proposed(request, engine.ledger, self.operators, engine.moves.participants, engine.version)
+
+    def _move(self, request: Request, proposal: Proposal) -> Migration:
         if not self.is_active:
             raise QueryFailed("the query does not run; start it, and then move its bins") from self.exception()
         if self._migration is not None:
@@ -274,6 +318,8 @@ class Query:
         self._engine.stopping = True
         if self._steering is not None:
             self._steering.stop()
+        if self._balancer is not None:
+            self._balancer.stop()
         self._halt()
         self._going = False
 
@@ -312,6 +358,7 @@ class Launch:
         if before is not None:
             engine.moves.happenings = before.moves.happenings
             engine.progress, engine.misrouted = before.progress, before.misrouted
+            engine.monitor = before.monitor
             engine.moves.take_over(moved)
         engine.ledger.outlooks = outlooks_in(location, len(self.steps))
         engine.moves.rescale_to(asked)

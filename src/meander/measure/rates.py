@@ -1,0 +1,36 @@
+"""Rates that a single odd batch does not spoil: Ls-Stream section III-B."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from meander.errors import InvalidOption
+
+FEWEST = 3
+"""With fewer values than this, leaving out the highest and the lowest would leave none."""
+
+
+def steady_mean(values: ArrayLike, axis: int = 0) -> NDArray[np.float64]:
+    """Return the mean over batches without the highest and the lowest (eq. 4).
+
+    Args:
+        values: one value for each batch, or one row of values, such as those of all bins.
+        axis: along which the batches follow each other.
+
+    Every column leaves out its own two values. Of fewer than three values it is the plain mean. The paper takes two
+    values away and divides by how many there were before; here it is a mean of those that are left.
+
+    >>> float(steady_mean([5, 900, 7, 0]))
+    6.0
+    >>> steady_mean([[1, 9], [2, 0], [60, 3]]).tolist()
+    [2.0, 3.0]
+    """
+    given = np.asarray(values, dtype=np.float64)
+    if given.ndim == 0 or given.shape[axis] == 0:
+        raise InvalidOption("there is no batch to take a mean of; wait until one has ended")
+    batches = np.moveaxis(given, axis, 0)
+    if len(batches) >= FEWEST:
+        # Sorted, not subtracted from the sum: a huge value would leave nothing of the digits of the others.
+        batches = np.sort(batches, axis=0)[1:-1]
+    return np.asarray(batches.mean(axis=0))
