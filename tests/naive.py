@@ -111,7 +111,7 @@ class NaiveTable:
     def bins_of(self, rows):
         return np.array([self.spread[row] for row in rows], np.int32)
 
-    def due(self, upto):
+    def due(self, upto, in_order=True):
         if self.committed:
             columns = list(zip(*self.committed, strict=True))
             arrays = [pa.array(list(c), kind) for c, kind in zip(columns, self.spec.key.types, strict=True)]

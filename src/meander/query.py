@@ -20,8 +20,9 @@ from meander.operators.count import Count
 from meander.operators.custom import SIDE, SIDES, Custom
 from meander.operators.dedup import Dedup
 from meander.operators.fold import Fold
-from meander.operators.join import Join, Where
+from meander.operators.join import Join
 from meander.operators.operator import Operator, Stage
+from meander.operators.pairs import Where
 from meander.operators.top_k import TopK
 from meander.operators.window import Duration, window
 from meander.spark.gateway import Gateway
@@ -91,8 +92,9 @@ class Stream:
                 earlier and how much later the right row may be than the left one.
             window: instead, rows pair if they are in the same window of this size, aligned to the epoch.
             how: "inner", or "left": left rows without a partner come too, with nulls, once none can come any more.
-            where: a further condition: a function of a table of candidate pairs that returns a boolean for each, or an
-                expression such as `pc.field("x") < pc.field("x_right")`.
+            where: a further condition: a function of candidate pairs that returns a boolean for each, such as
+                `lambda pairs: pc.less(pairs["x"], pairs["x_right"])`, or an expression such as
+                `pc.field("x") < pc.field("x_right")`.
             time: the columns of event time, one name or one for each side; by default the only timestamp there is.
             lateness: how far rows may come behind the newest one of the input that is behind; later ones go to the
                 side output `late`.

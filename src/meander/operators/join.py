@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from meander.errors import InvalidOption
+from meander.operators.bounds import Bounds, how_of, times_of_sides
 from meander.operators.conform import are_like
 from meander.operators.custom import SIDE, SIDES, paired
 from meander.operators.durations import microseconds
 from meander.operators.join_kernel import count_pairs, fill_pairs
 from meander.operators.operator import Now, Output, Stage, key_of, listing
 from meander.operators.ordering import Flags, Words
-from meander.operators.times import newest_of, time_type, times_of
+from meander.operators.pairs import Pairs, Reader, Where, check_where, kept_by
+from meander.operators.times import newest_of, times_of
 from meander.operators.window import Duration
 from meander.route.columns import whole_column
 from meander.route.keys import Keys
 from meander.state.multimap import ranges
 from meander.state.spans import Found, Spans
-from meander.values import kind
 
 if TYPE_CHECKING:
     from meander.state.table import Table
-
-Where: TypeAlias = Callable[[pa.Table], Any] | pc.Expression
-
-HOWS = {"inner": "inner", "left": "left", "leftouter": "left", "left_outer": "left"}
 
 MATCHED = "__matched"
 """Whether a row of the left side has had a partner; kept where rows without one come out too."""
@@ -38,59 +35,8 @@ MATCHED = "__matched"
 AGAIN = "_right"
 """What is put behind the name of a right column where the left one has it too."""
 
-SPANS = 2
-"""Into how many spans the time is cut in which partners can come: fewer are faster to look up, more are forgotten
-sooner."""
-
 MOST_PAIRS = 1 << 21
 """So many pairs are looked at in one go: a hot key has more of them than fit into memory."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """When rows match: the right one at most `before` us earlier and `after` us later, or both in one `window` (us)."""
-
-    before: int
-    after: int
-    window: int | None = None
-
-    @classmethod
-    def of(cls, within: Duration | tuple[Duration, Duration] | None, window: Duration | None) -> Bounds:
-        """Read what a user has written."""
-        if (within is None) == (window is None):
-            raise InvalidOption(
-                'a join needs within="10 minutes" (rows at most so far apart) or window="10 minutes" (rows of one '
-                "window); give one of them"
-            )
-        if window is not None:
-            return cls(0, 0, microseconds("window", window, least=1))
-        if isinstance(within, tuple | list):
-            if len(within) != 2:
-                raise InvalidOption(
-                    f"within is {within!r}; a pair says how much earlier and how much later a right row may be"
-                )
-            return cls(microseconds("within", within[0]), microseconds("within", within[1]))
-        either = microseconds("within", within)
-        return cls(either, either)
-
-    @property
-    def span(self) -> int:
-        """How long a span is, in microseconds."""
-        return self.window or max(1, -(-(self.before + self.after) // SPANS))
-
-    def closed(self, frontier: int, side: int) -> int:
-        """Spans of this side that begin before this hold nothing that a row from the frontier on could match."""
-        return frontier - (self.after, self.before)[side] - self.span + 1
-
-    def is_late(self, times: Words, frontier: int) -> Flags:
-        """Whether rows are before the frontier: in a closed window, or where others may have been forgotten."""
-        if self.window is None:
-            return times < frontier
-        return times - times % self.window + self.window <= frontier
-
-    def partners(self, side: int) -> tuple[int, int]:
-        """How much later the partners of a row of this side may be, at least and at most."""
-        return (-self.before, self.after) if side == 0 else (-self.after, self.before)
 
 
 class Join(Stage):
@@ -101,8 +47,8 @@ class Join(Stage):
     forgotten. With `how="left"`, a left row without a partner comes out then, with nulls for the right columns.
 
     The columns are those of the key, of the left rows and of the right ones, which have `_right` behind their name
-    where the left has it too. `where` is a function of a table of such pairs that returns which of them count, or an
-    expression of `pyarrow.compute`.
+    where the left has it too. `where` is a function of such `Pairs` that returns which of them count, or an expression
+    of `pyarrow.compute`.
     """
 
     name = "join"
@@ -123,8 +69,8 @@ class Join(Stage):
         self.input = self.late = paired(*input)
         self.bounds = Bounds.of(within, window)
         self.lateness = microseconds("lateness", lateness)
-        self.how = _how(how)
-        self.time = _times(input, time)
+        self.how = how_of(how)
+        self.time = times_of_sides(input, time)
         keys = [key_of(schema, names) for schema, names in zip(input, key, strict=True)]
         if not are_like(keys[0].types, keys[1].types):
             raise InvalidOption(
@@ -149,7 +95,7 @@ class Join(Stage):
         self.tables = (Spans.spec("left", self.key, values[0]), Spans.spec("right", self.key, values[1]))
         self.output = self._output(input)
         self.where = where
-        self._check_where()
+        check_where(where, self.output)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -225,15 +171,14 @@ class Join(Stage):
         low, high = self.bounds.partners(side)
         which, spans = self._spans(mine.times, low, high)
         found = others.find([each.take(pa.array(which)) for each in mine.columns], spans)
+        readers = self._readers(mine, others.table, side)
         for lookups, at in self._near(found, mine.times[which], others.table, 1 - side, low, high):
             rows, partners = which[lookups], found.rows[at]
-            both = (rows, partners) if side == 0 else (partners, rows)
-            pairs = self._told(mine, others.table, rows, partners, side)
+            pairs = Pairs(self.output, readers, (rows, partners))
             if self.where is not None:
-                kept = self._kept(pairs)
-                pairs, both = pairs.filter(pa.array(kept)), (both[0][kept], both[1][kept])
+                pairs = pairs.only(kept_by(self.where, pairs))
             if pairs.num_rows:
-                yield pairs, both[0]
+                yield pairs.table(), pairs.rows[side]
 
     def _spans(self, times: Words, low: int, high: int) -> tuple[Words, Words]:
         """For each row the spans its partners may be in, by row number and start of the span."""
@@ -267,32 +212,16 @@ class Join(Stage):
                 yield lookups, rows
             first = last
 
-    def _told(self, mine: _Side, table: Table, rows: Words, partners: Words, side: int) -> pa.Table:
-        """The columns of the output for pairs of my rows and stored ones."""
-        at = pa.array(rows)
-        key = [each.take(at) for each in mine.columns]
-        own = [whole_column(mine.rows[name]).take(at) for name in self.columns[side]]
-        other = [table.get(name, partners) for name in self.columns[1 - side]]
-        return pa.Table.from_arrays([*key, *own, *other] if side == 0 else [*key, *other, *own], schema=self.output)
-
-    def _kept(self, pairs: pa.Table) -> Flags:
-        """Which pairs the user's condition lets through; null is no."""
-        if isinstance(self.where, pc.Expression):
-            number = pa.array(np.arange(pairs.num_rows))
-            left = pairs.append_column("__pair", number).filter(self.where)["__pair"].to_numpy()
-            kept = np.zeros(pairs.num_rows, np.bool_)
-            kept[left] = True
-            return kept
-        assert self.where is not None
-        answer = self.where(pairs)
-        if isinstance(answer, pa.Array | pa.ChunkedArray):
-            answer = whole_column(answer).fill_null(False).to_numpy(zero_copy_only=False)
-        kept = np.asarray(answer)
-        if kept.dtype != np.bool_ or kept.shape != (pairs.num_rows,):
-            raise InvalidOption(
-                f"where returned {kept.dtype} of shape {kept.shape} for {pairs.num_rows} pairs; return one boolean each"
-            )
-        return kept
+    def _readers(self, mine: _Side, stored: Table, side: int) -> dict[str, tuple[Reader, int]]:
+        """How each column of the output is read: of my rows (0) or of the stored ones (1)."""
+        names, keys = iter(self.output.names), len(self.key.fields)
+        found = {next(names): (_taking(mine.columns[at]), 0) for at in range(keys)}
+        for at in range(2):
+            for name in self.columns[at]:
+                own = at == side
+                read = _taking(whole_column(mine.rows[name])) if own else partial(stored.get, name)
+                found[next(names)] = (read, 0 if own else 1)
+        return found
 
     def _note_matched(self, table: Table, rows: Words) -> None:
         if self.how == "left":
@@ -313,21 +242,6 @@ class Join(Stage):
                 )
             fields.append(pa.field(called, input[1].field(name).type))
         return pa.schema(fields)
-
-    def _check_where(self) -> None:
-        if self.where is None or callable(self.where):
-            return
-        if not isinstance(self.where, pc.Expression):
-            raise InvalidOption(
-                f"where is {kind(self.where)}; give a function of a table of pairs, or an expression of pyarrow.compute"
-            )
-        try:
-            self.output.empty_table().filter(self.where)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-            reason = str(error).partition("\n")[0]
-            raise InvalidOption(
-                f"where cannot be used: {reason}; the columns are {listing(self.output.names)}"
-            ) from None
 
 
 @dataclass
@@ -352,28 +266,5 @@ def _joined(tables: list[pa.Table]) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def _how(how: object) -> str:
-    if isinstance(how, str) and how in HOWS:
-        return HOWS[how]
-    hint = "; swap the streams" if how in ("right", "rightouter", "right_outer") else ""
-    raise InvalidOption(f"how is {how!r}; a join is inner or left{hint}")
-
-
-def _times(input: tuple[pa.Schema, pa.Schema], time: object) -> tuple[str, str]:
-    """The column of event time of each side: as named, or the only timestamp there is."""
-    named = tuple(time) if isinstance(time, tuple | list) else (time, time)
-    if len(named) != 2:
-        raise InvalidOption(f"time is {time!r}; name one column, or one for each side")
-    found = []
-    for side, schema, name in zip(SIDES, input, named, strict=True):
-        if name is None:
-            stamps = [field.name for field in schema if pa.types.is_timestamp(field.type)]
-            if len(stamps) != 1:
-                raise InvalidOption(
-                    f"the {side} stream has {len(stamps)} timestamp columns ({listing(stamps)}); say with time= "
-                    "which of them is event time"
-                )
-            name = stamps[0]
-        time_type(schema, name, f"time of the {side} stream")
-        found.append(str(name))
-    return found[0], found[1]
+def _taking(column: pa.Array) -> Reader:
+    return lambda rows: column.take(pa.array(rows))

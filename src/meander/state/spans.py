@@ -75,8 +75,8 @@ class Spans:
         return Found(starts[heads], stops[heads], rows)
 
     def before(self, start: int) -> Words:
-        """All rows in spans that begin before this."""
-        return self.table.due(start)
+        """All rows in spans that begin before this, in no order."""
+        return self.table.due(start, in_order=False)
 
     def _keys(self, columns: list[pa.Array], spans: Words, numbers: Words | None = None) -> Keys:
         numbers = np.zeros(spans.size, np.int64) if numbers is None else numbers

@@ -127,10 +127,11 @@ class Table:
         """The bins of these rows."""
         return self._keys.bins[self._rows(rows)]
 
-    def due(self, upto: int) -> Words:
+    def due(self, upto: int, in_order: bool = True) -> Words:
         """The rows that are present and whose order column is below `upto`, by that column, then by key.
 
-        Rows of the base are touched for it. Equal states give equal answers, whatever has happened before.
+        Rows of the base are touched for it. Equal states give equal answers, whatever has happened before; unless they
+        need not be in order, which saves the sorting.
         """
         if self.spec.order is None:
             raise InvalidOption(f"table {self.spec.name!r} has no order; name the column that rows fall due by")
@@ -147,6 +148,8 @@ class Table:
         if self._seen is not None:
             early &= self._seen[self.bins_of(rows)]
         rows, words = rows[early], words[early]
+        if not in_order:
+            return rows
         if not self.spec.key.wide:
             return rows[np.lexsort((self._keys.words[rows], words))]
         columns = [pa.array(words), *self.keys(rows)]
