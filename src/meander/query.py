@@ -35,6 +35,9 @@ from meander.spark.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+UNDECODED = "__undecoded"
+"""Why the reader of one of two inputs could not decode a row."""
+
 __all__ = ["ConnectedStreams", "KeyedStream", "Query", "Stream", "WindowedStream", "stream"]
 
 
@@ -277,13 +280,14 @@ def _over_both(both: Sequence[KeyedStream], schemas: Sequence[pa.Schema], stage:
     """An operator over two sources, whose rows come as one stream."""
     from pyspark.sql import functions as F
 
-    frames = [_as_side(each, at, schemas) for at, each in enumerate(both)]
+    frames = [_as_side(both, at, schemas) for at in range(2)]
     source = frames[0].unionAll(frames[1])
     keyed = {
         mine: F.coalesce(F.col(f"`left.{mine}`"), F.col(f"`right.{other}`"))
         for mine, other in zip(both[0].key, both[1].key, strict=True)
     }
-    return Stream(source, stage.input)._with(Step(stage, keyed))
+    bad = F.col(f"`{UNDECODED}`") if UNDECODED in source.columns else None
+    return Stream(source, stage.input)._with(Step(stage, keyed, bad))
 
 
 def _pairs_of(on: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -298,11 +302,12 @@ def _pairs_of(on: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(left for left, _ in pairs), tuple(right for _, right in pairs)
 
 
-def _as_side(keyed: KeyedStream, side: int, schemas: Sequence[pa.Schema]) -> DataFrame:
+def _as_side(both: Sequence[KeyedStream], side: int, schemas: Sequence[pa.Schema]) -> DataFrame:
     """The rows of one input in the columns of both, null in those of the other."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    keyed = both[side]
     rows = keyed.stream.source
     if keyed.made:
         rows = rows.withColumns(dict(keyed.made))
@@ -311,6 +316,10 @@ def _as_side(keyed: KeyedStream, side: int, schemas: Sequence[pa.Schema]) -> Dat
         for each in from_arrow_schema(schema):
             value = F.col(f"`{each.name}`") if at == side else F.lit(None).cast(each.dataType)
             columns.append(value.alias(f"{name}.{each.name}"))
+    reasons = [_undecoded(each.stream.source) for each in both]
+    if any(reason is not None for reason in reasons):
+        mine = reasons[side]
+        columns.append((F.lit(None).cast("string") if mine is None else mine).alias(UNDECODED))
     return rows.select(*columns)
 
 

@@ -98,3 +98,18 @@ def test_what_cannot_be_joined_is_refused_in_one_sentence(options, sentence, spa
         left.join(right, **{"on": "cell", **options})
     assert sentence in str(told.value)
     assert "\n" not in str(told.value)
+
+
+def test_what_a_reader_could_not_decode_is_a_dead_letter(spark, tmp_path):
+    for name, x in (("left", '"no number"'), ("right", "2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.json").write_text(f'{{"k": 1, "ts": "2026-01-01 10:00:00", "x": {x}}}\n')
+    schema = "k bigint, ts timestamp, x bigint, _corrupt_record string"
+    left, right = (me.stream(spark.readStream.schema(schema).json(str(tmp_path / name))) for name in ("left", "right"))
+    sink = me.sinks.memory()
+    query = left.join(right, on="k", within="1s").start(tmp_path / "ck", sink, trigger={"availableNow": True})
+    assert query.await_termination(PATIENCE_S)
+    (letter,) = query.dead_letters().to_pylist()
+    assert "could not be decoded" in letter["reason"]
+    assert "no number" in letter["reason"]
+    assert sink.to_arrow().num_rows == 0

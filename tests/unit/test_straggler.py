@@ -9,7 +9,9 @@ import pytest
 
 import meander as me
 from meander.control import Sample, Straggler, Straggling, View
+from meander.control.weighing import measured_gamma
 from meander.errors import InvalidOption
+from meander.measure import Resources
 from meander.planning.annealing import annealing
 
 SKEWED = [60, 20, 10, 10]
@@ -357,3 +359,42 @@ def test_samples_that_make_no_sense_are_refused(field, sentence):
 def test_a_view_of_nothing_is_refused():
     with pytest.raises(InvalidOption, match="no batch to look at"):
         View.of([])
+
+
+# --- gamma by what was measured ---
+
+
+def busy_by(memory_s, computing_s, fixed_s=0.002):
+    """Batches of a join whose workers take so long for a row they hold and for a comparison."""
+    sizes = [[40, 3, 9, 25], [10, 30, 8, 2], [5, 6, 70, 30]]
+    for batch, stored in enumerate(sizes):
+        queued = stored[::-1]
+        asked = Resources((stored, queued), (queued, stored))
+        loads = memory_s * asked.memory + computing_s * asked.computing
+        busy = {0: fixed_s + float(loads[0] + loads[1]), 1: fixed_s + float(loads[2] + loads[3])}
+        yield Sample(batch, 1.0, (stored, queued), (queued, stored), stored, busy, owner=[0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(("memory_s", "computing_s"), [(1e-3, 1e-5), (1e-6, 1e-4), (0, 1e-5), (1e-4, 0)])
+def test_the_measured_gamma_is_the_one_the_workers_took_their_time_by(memory_s, computing_s):
+    samples = list(busy_by(memory_s, computing_s))
+    gamma = memory_s / (memory_s + computing_s)
+    assert measured_gamma(samples) == pytest.approx(gamma, abs=1e-6)
+    mine, usual = View.of(samples, gamma="measured"), View.of(samples, gamma=gamma)
+    assert mine.load.tolist() == pytest.approx(usual.load.tolist(), rel=1e-4)
+
+
+def test_without_anything_to_measure_gamma_is_the_usual_one():
+    nothing = [sample(batch, busy_s=0.0) for batch in range(3)]
+    assert measured_gamma(nothing) is None
+    assert View.of(nothing, gamma="measured").load.tolist() == View.of(nothing).load.tolist()
+    with pytest.raises(InvalidOption, match="gamma is 'guessed'; it is a number from 0 to 1, or 'measured'"):
+        Straggling(gamma="guessed")
+
+
+def test_a_plan_aims_below_alpha():
+    assert Straggling(alpha=1.0).target(4) == 0.2
+    assert Straggling(alpha=0.1).target(4) == 0.1
+    assert Straggling(aim=0.4).target(2) == 0.4
+    with pytest.raises(InvalidOption, match="aim is 0"):
+        Straggling(aim=0)

@@ -37,8 +37,8 @@ class ZipfStreams:
 
     Side 0 is the left one, side 1 the right one. A row has `key`, from 0 to `keys` - 1; `ts`, its time; `id`, its
     number on its side; and `x`, evenly from 0 to below 1 and drawn for itself, for a residual predicate:
-    |left.x - right.x| < d leaves about 2 d of the pairs. Which key has which rank is shuffled by the seed, and is the
-    same on both sides, so a key that is hot on the left meets itself on the right.
+    `abs(left.x - right.x) < d` leaves about 2 d of the pairs. Which key has which rank is shuffled by the seed, and is
+    the same on both sides, so a key that is hot on the left meets itself on the right.
 
     Args:
         coefficient: the key of rank r comes 1 / r ** coefficient as often as the first one. 0 makes all keys alike;

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from meander.control.view import Sample, View
+from meander.control.view import Gamma, Sample, View
+from meander.control.weighing import MEASURED
 from meander.errors import InvalidOption
 from meander.measure.resources import check_gamma
 from meander.types import BinId, WorkerId
@@ -36,7 +37,8 @@ class Straggling:
         aim: the LI that a plan is to reach once there has to be one, at most alpha; if not given 0.2. The paper stops
             just below alpha, where the straggler may still have twice the mean and is soon one again.
         window: so many batches make a decision.
-        gamma: weight of memory against computing; see `measure.Resources`.
+        gamma: weight of memory against computing; see `measure.Resources`. With "measured" it is the one with which
+            load comes closest to the workers' busy time; LI is lower then, and so should alpha be.
         rest: so many batches are left alone after a verdict to act and after a migration; if not given one window, so
             that the next verdict is about new figures only.
         least: the fewest workers it may go down to; if not given it never goes down.
@@ -47,7 +49,7 @@ class Straggling:
     alpha: float | None = None
     aim: float = 0.2
     window: int = 8
-    gamma: float | None = None
+    gamma: Gamma = None
     rest: int | None = None
     least: int | None = None
     most: int | None = None
@@ -57,7 +59,9 @@ class Straggling:
         if self.alpha is not None:
             positive("alpha", self.alpha)
         positive("aim", self.aim)
-        if self.gamma is not None:
+        if isinstance(self.gamma, str) and self.gamma != MEASURED:
+            raise InvalidOption(f"gamma is {self.gamma!r}; it is a number from 0 to 1, or {MEASURED!r}")
+        if self.gamma is not None and not isinstance(self.gamma, str):
             check_gamma(self.gamma)
         whole("window", self.window, 1)
         whole("rest", self.rest_batches, 1)

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from meander.control.weighing import measured_gamma
 from meander.errors import InvalidOption
 from meander.measure.imbalance import load_imbalance, sum_by_worker
 from meander.measure.rates import steady_mean
@@ -21,6 +22,9 @@ from meander.measure.resources import Floats, Resources, by_side, per_bin
 from meander.measure.sojourn import mean_sojourn_s, service_per_s
 from meander.types import BinId, WorkerId
 from meander.values import amount, listed, positive, worker_id
+
+Gamma: TypeAlias = float | Literal["measured"] | None
+"""Weight of memory against computing: a number, by what was measured, or the usual one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +34,7 @@ class Sample:
     Args:
         batch: its number.
         interval_s: the time it stands for, in seconds: from the batch before to this one.
-        stored: rows each bin had stored at its end, by side: two sides of a join, one of any other operator.
+        stored: rows each bin had stored when it came, by side: two sides of a join, one of any other operator.
         queued: rows of each bin that looked for a match in this batch, by side.
         rows: rows of each bin in this batch.
         busy_s: how long each worker was busy with this batch; a worker that is not named was idle.
@@ -104,20 +108,21 @@ class View:
     service: Mapping[WorkerId, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], workers: Sequence[int] = (), gamma: float | None = None) -> View:
+    def of(cls, samples: Sequence[Sample], workers: Sequence[int] = (), gamma: Gamma = None) -> View:
         """Put together what these batches, the oldest first, have counted.
 
         Args:
             samples: one for each batch of the window.
             workers: who is there. Whoever owns bins is, also if not named.
-            gamma: weight of memory against computing; see `Resources`.
+            gamma: weight of memory against computing; see `Resources`. "measured" is what fits the busy times best.
         """
         if not samples:
             raise InvalidOption("there is no batch to look at; note one first")
         newest = samples[-1]
         sides = [each.waiting for each in samples]
         queued = tuple(steady_mean([waiting[side] for waiting in sides]) for side in range(len(newest.stored)))
-        asked = Resources(newest.stored, queued, gamma)
+        weight = measured_gamma(samples) if isinstance(gamma, str) else gamma
+        asked = Resources(newest.stored, queued, weight)
         bare = cls(
             owner=tuple(map(WorkerId, newest.owner)),
             workers=tuple(sorted({WorkerId(worker_id("a worker", w)) for w in (*workers, *newest.owner)})),

@@ -86,14 +86,15 @@ class Join(Stage):
         self.columns = tuple(
             tuple(name for name in schema.names if name not in names) for schema, names in zip(input, key, strict=True)
         )
-        values = [
-            tuple((name, schema.field(name).type) for name in names)
-            for schema, names in zip(input, self.columns, strict=True)
-        ]
+        self.output = self._output(input)
+        # What is stored is called as in the output, where no name stands twice: a column of one side may be called as
+        # the other side's key.
+        own = self.output.names[len(self.key.fields) :]
+        self.kept = (tuple(own[: len(self.columns[0])]), tuple(own[len(self.columns[0]) :]))
+        values = [tuple((name, self.output.field(name).type) for name in names) for names in self.kept]
         if self.how == "left":
             values[0] += ((MATCHED, pa.bool_()),)
         self.tables = (Spans.spec("left", self.key, values[0]), Spans.spec("right", self.key, values[1]))
-        self.output = self._output(input)
         self.where = where
         check_where(where, self.output)
 
@@ -139,7 +140,7 @@ class Join(Stage):
         alone = []
         if self.how == "left" and left.size:
             rows = left[~table.column(MATCHED)[left]]
-            columns = [*table.keys(rows)[: len(self.key.fields)], *(table.get(name, rows) for name in self.columns[0])]
+            columns = [*table.keys(rows)[: len(self.key.fields)], *(table.get(name, rows) for name in self.kept[0])]
             nothing = [pa.nulls(rows.size, each.type) for each in list(self.output)[len(columns) :]]
             alone = [pa.Table.from_arrays([*columns, *nothing], schema=self.output)] if rows.size else []
         table.discard(left)
@@ -158,7 +159,7 @@ class Join(Stage):
         if kept.size < at.size:
             mine, times = mine.take(pa.array(kept)), times[kept]
         columns = self.key.decode(keys.take(at[kept]))
-        named = mine.select(names[1:]).rename_columns(self.columns[side]).combine_chunks()
+        named = mine.select(names[1:]).rename_columns(self.kept[side]).combine_chunks()
         return _Side(columns, times, named, at[~good], newest, np.zeros(times.size, np.bool_))
 
     def _pairs(self, mine: _Side, others: Spans, side: int) -> Iterator[tuple[pa.Table, Words]]:
@@ -195,7 +196,8 @@ class Join(Stage):
         """Look-ups and found rows that are near enough in time, in parts of at most `MOST_PAIRS` or of one look-up."""
         stored = np.zeros(found.rows.size, np.int64)
         if self.bounds.window is None:
-            stored = table.column(self.time[side])[found.rows].astype(np.int64, copy=False)
+            time = self.kept[side][self.columns[side].index(self.time[side])]
+            stored = table.column(time)[found.rows].astype(np.int64, copy=False)
         else:
             times = np.zeros_like(times)
         counts = np.empty(found.starts.size, np.int64)
@@ -214,14 +216,9 @@ class Join(Stage):
 
     def _readers(self, mine: _Side, stored: Table, side: int) -> dict[str, tuple[Reader, int]]:
         """How each column of the output is read: of my rows (0) or of the stored ones (1)."""
-        names, keys = iter(self.output.names), len(self.key.fields)
-        found = {next(names): (_taking(mine.columns[at]), 0) for at in range(keys)}
-        for at in range(2):
-            for name in self.columns[at]:
-                own = at == side
-                read = _taking(whole_column(mine.rows[name])) if own else partial(stored.get, name)
-                found[next(names)] = (read, 0 if own else 1)
-        return found
+        found = {name: (_taking(column), 0) for name, column in zip(self.key.names, mine.columns, strict=True)}
+        found |= {name: (_taking(whole_column(mine.rows[name])), 0) for name in self.kept[side]}
+        return found | {name: (partial(stored.get, name), 1) for name in self.kept[1 - side]}
 
     def _note_matched(self, table: Table, rows: Words) -> None:
         if self.how == "left":

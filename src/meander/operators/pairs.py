@@ -72,7 +72,7 @@ def check_where(where: object, output: pa.Schema) -> None:
         raise InvalidOption(f"where is {kind(where)}; give a function of pairs, or an expression of pyarrow.compute")
     try:
         output.empty_table().filter(where)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidOption(f"where cannot be used: {reason}; the columns are {listing(output.names)}") from None
 
@@ -96,11 +96,12 @@ def kept_by(where: Where, pairs: Pairs) -> Flags:
 
 
 def _kept_by_expression(where: pc.Expression, pairs: Pairs) -> Flags:
-    # The text of an expression has the names of all its fields; one too many only costs time.
+    # The text of an expression has the names of all its fields, and one too many only costs time; a field may also be
+    # meant by its place among all.
     text = str(where)
-    named = {name: pairs[name] for name in pairs.column_names if name in text}
-    number = "__pair"
-    left = pa.table({**named, number: np.arange(pairs.num_rows)}).filter(where)[number]
+    names = [name for name in pairs.column_names if name in text or "FieldPath" in text]
+    number = "_".join(["", *pairs.column_names])
+    asked = pa.table([pairs[name] for name in names] + [pa.array(np.arange(pairs.num_rows))], [*names, number])
     kept = np.zeros(pairs.num_rows, np.bool_)
-    kept[left.to_numpy()] = True
+    kept[asked.filter(where)[number].to_numpy()] = True
     return kept

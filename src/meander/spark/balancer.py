@@ -189,13 +189,9 @@ class Balancer:
 
     def _tell(self, stage: int, action: str, reason: str, imbalance: float, workers: int, bins: int) -> None:
         query = self._query
-        before = self.decision
+        before = next((each for each in reversed(self._decisions) if each.operator == query.operators[stage]), None)
         now = Decision(query.version, query.operators[stage], action, reason, imbalance, workers, bins)
-        if before is not None and (before.version, before.operator, before.action) == (
-            now.version,
-            now.operator,
-            action,
-        ):
+        if before is not None and (before.version, before.action) == (now.version, action):
             return
         self._decisions.append(now)
         if action != "stay":

@@ -224,10 +224,10 @@ class Query:
                 n - 1: an alpha that can never be exceeded is refused.
             operator: one operator of a chain, by name or number; by default each of them.
             options: aim (the LI that a plan is to reach: 0.2), window (batches that are looked back on: 8), gamma
-                (weight of memory against computing), rest (batches that are left alone after a move), least and most
-                (how many workers there may be, should balance not be enough, or fewer do), utilisation (how busy they
-                are to be then: 0.8); planner ("annealing", or "ssm", "free") and what the planner and the schedule
-                take, as for `rescale`.
+                (weight of memory against computing, or "measured"), rest (batches that are left alone after a move),
+                least and most (how many workers there may be, should balance not be enough, or fewer do), utilisation
+                (how busy they are to be then: 0.8); planner ("annealing", or "ssm", "free") and what the planner and
+                the schedule take, as for `rescale`.
         """
         if alpha is not None:
             options["alpha"] = alpha
