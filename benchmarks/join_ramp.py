@@ -19,7 +19,7 @@ STEP = 1.15
 LEAP = 2.0
 """At most so much more, however little the batches take."""
 
-HOLD, LOOK = 3, 6
+HOLD, LOOK = 2, 4
 """Batches at a new rate that do not count yet, for tables grow with it, and those that do."""
 
 FAR = 1.5
@@ -118,8 +118,8 @@ class Point:
 class Lengths:
     """How many batches there are before anything counts, and how many the latency is of; where the ramp begins."""
 
-    warm: int = 20
-    steady: int = 40
+    warm: int = 16
+    steady: int = 20
     first: float = 300_000.0
 
 

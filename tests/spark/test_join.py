@@ -21,6 +21,9 @@ def test_every_pair_once_while_bins_move(spark, tmp_path):
     moves = [query.rescale(3, schedule="batched", max_bins=8)]
     case.feed(2, 3, 4)
     assert moves[0].wait(PATIENCE_S)
+    query.process_all_available()
+    query.stop()
+    query = case.start()
     moves.append(query.rescale(2))
     case.feed(5, 6, 7)
     assert moves[1].wait(PATIENCE_S)
