@@ -181,14 +181,15 @@ def test_latency_is_from_arrival_to_the_end():
 def point(dataset, scheme, highest, max_s, **others):
     return ramp.Point(**{
         "dataset": dataset, "scheme": scheme, "workers": 8, "alpha": 1.0, "seed": 0, "highest": highest, "rate": 1.0,
-        "begin_li": 2.0, "li": 1.0, "mean_s": max_s / 2, "p99_s": max_s, "max_s": max_s, "looked_at": 1.0,
+        "begin_li": 2.0, "li": 1.0, "busy_li": 0.5, "mean_s": max_s / 2, "p99_s": max_s, "max_s": max_s, "looked_at": 1.0,
         "busy_share": 0.5, "moved_rows": 1, "table": 256, **others,
     })  # fmt: skip
 
 
 def test_targets_are_judged_by_what_was_found():
     points = [point("zipf1.0", name, rate, s) for name, rate, s in [
-        ("BiStream", 10.0, 1.0), ("ContRand", 12.0, 0.9), ("FastJoin", 19.0, 0.7), ("Meander", 20.0, 0.6)]]  # fmt: skip
+        ("BiStream", 10.0, 1.0), ("ContRand", 12.0, 0.9), ("FastJoin", 19.0, 0.7),
+        ("Ls-Stream", 19.5, 0.7), ("Meander", 20.0, 0.6)]]  # fmt: skip
     assert [met for _, met in bench.judged(points).values()] == [True, False, True]
     assert not bench.judged(points[:2])
 

@@ -313,3 +313,11 @@ def test_a_right_column_may_be_called_as_the_left_key(tmp_path):
     stage = joined(right=right, key=(["k"], ["b"]), within=1)
     assert stage.output.names == ["k", "ts", "x", "at", "k_right"]
     assert [name for name, _ in stage.tables[1].values][:2] == ["at", "k_right"]
+
+
+def test_nulls_of_stored_rows_come_out_as_nulls(tmp_path):
+    engine = engine_of(joined(), tmp_path)
+    engine.batch(rows_of(("right", 1, 5, None), ("right", 1, 6, 7)))
+    out = engine.batch(rows_of(("left", 1, 5, None), ("left", 1, 5, 3))).rows
+    pairs = zip(out["x"].to_pylist(), out["x_right"].to_pylist(), strict=True)
+    assert sorted(pairs, key=str) == [(3, 7), (3, None), (None, 7), (None, None)]

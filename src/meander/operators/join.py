@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -172,10 +171,9 @@ class Join(Stage):
         low, high = self.bounds.partners(side)
         which, spans = self._spans(mine.times, low, high)
         found = others.find([each.take(pa.array(which)) for each in mine.columns], spans)
-        readers = self._readers(mine, others.table, side)
-        for lookups, at in self._near(found, mine.times[which], others.table, 1 - side, low, high):
-            rows, partners = which[lookups], found.rows[at]
-            pairs = Pairs(self.output, readers, (rows, partners))
+        readers = self._readers(mine, others.table, found.rows, side)
+        for rows in self._near(found, which, mine.times[which], others.table, 1 - side):
+            pairs = Pairs(self.output, readers, rows)
             if self.where is not None:
                 pairs = pairs.only(kept_by(self.where, pairs))
             if pairs.num_rows:
@@ -190,18 +188,17 @@ class Join(Stage):
         which, numbers = ranges(first, last + 1)
         return which, numbers * span
 
-    def _near(
-        self, found: Found, times: Words, table: Table, side: int, low: int, high: int
-    ) -> Iterator[tuple[Words, Words]]:
-        """Look-ups and found rows that are near enough in time, in parts of at most `MOST_PAIRS` or of one look-up."""
+    def _near(self, found: Found, which: Words, times: Words, table: Table, side: int) -> Iterator[tuple[Words, Words]]:
+        """Looking and stored rows that are near enough in time, in parts of at most `MOST_PAIRS` or of one look-up."""
         stored = np.zeros(found.rows.size, np.int64)
         if self.bounds.window is None:
             time = self.kept[side][self.columns[side].index(self.time[side])]
             stored = table.column(time)[found.rows].astype(np.int64, copy=False)
         else:
             times = np.zeros_like(times)
+        near = (found.starts, found.stops, times, stored, *self.bounds.partners(1 - side))
         counts = np.empty(found.starts.size, np.int64)
-        count_pairs(found.starts, found.stops, times, stored, low, high, counts)
+        count_pairs(*near, counts)
         ends = np.cumsum(counts)
         first = 0
         while first < counts.size:
@@ -209,16 +206,16 @@ class Join(Stage):
             last = max(first + 1, int(np.searchsorted(ends, before + MOST_PAIRS, side="right")))
             size = int(ends[last - 1]) - before
             if size:
-                lookups, rows = np.empty(size, np.int64), np.empty(size, np.int64)
-                fill_pairs(found.starts, found.stops, times, stored, low, high, first, last, lookups, rows)
-                yield lookups, rows
+                rows, partners = np.empty(size, np.int64), np.empty(size, np.int64)
+                fill_pairs(*near, first, last, which, found.rows, rows, partners)
+                yield rows, partners
             first = last
 
-    def _readers(self, mine: _Side, stored: Table, side: int) -> dict[str, tuple[Reader, int]]:
+    def _readers(self, mine: _Side, stored: Table, among: Words, side: int) -> dict[str, tuple[Reader, int]]:
         """How each column of the output is read: of my rows (0) or of the stored ones (1)."""
         found = {name: (_taking(column), 0) for name, column in zip(self.key.names, mine.columns, strict=True)}
         found |= {name: (_taking(whole_column(mine.rows[name])), 0) for name in self.kept[side]}
-        return found | {name: (partial(stored.get, name), 1) for name in self.kept[1 - side]}
+        return found | {name: (stored.reader(name, among), 1) for name in self.kept[1 - side]}
 
     def _note_matched(self, table: Table, rows: Words) -> None:
         if self.how == "left":

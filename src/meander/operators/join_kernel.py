@@ -23,14 +23,14 @@ def count_pairs(starts: Words, stops: Words, times: Words, stored: Words, low: i
 @kernel
 def fill_pairs(
     starts: Words, stops: Words, times: Words, stored: Words, low: int, high: int, first: int, last: int,
-    lookups: Words, rows: Words,
+    rows_of_lookups: Words, rows_of_stored: Words, rows: Words, partners: Words,
 ) -> None:  # fmt: skip
-    """Write the pairs of look-ups first .. last - 1 that `count_pairs` has counted: the look-up and the stored row."""
+    """Write the pairs of look-ups first .. last - 1 that `count_pairs` has counted: looking row and stored row."""
     n = 0
     for k in range(first, last):
-        time = times[k]
+        time, row = times[k], rows_of_lookups[k]
         for at in range(starts[k], stops[k]):
             if low <= stored[at] - time <= high:
-                lookups[n] = k
-                rows[n] = at
+                rows[n] = row
+                partners[n] = rows_of_stored[at]
                 n += 1

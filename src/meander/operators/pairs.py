@@ -59,9 +59,10 @@ class Pairs:
 
     def only(self, kept: Flags) -> Pairs:
         """Those pairs that are marked."""
-        if kept.all():
+        at = np.flatnonzero(kept)
+        if at.size == kept.size:
             return self
-        return Pairs(self.schema, self._readers, (self.rows[0][kept], self.rows[1][kept]))
+        return Pairs(self.schema, self._readers, (self.rows[0][at], self.rows[1][at]))
 
 
 def check_where(where: object, output: pa.Schema) -> None:

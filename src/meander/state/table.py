@@ -8,6 +8,8 @@ delta = table.delta()
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,6 +89,17 @@ class Table:
         if at is not None:
             return self.keys(rows)[at]
         return self._columns[self.spec.value_at(name)].get(rows, self._present[rows])
+
+    def reader(self, name: str, among: Words) -> Callable[[Words], pa.Array]:
+        """A function that gets a value column at rows that are all among these, which may come many times.
+
+        Whether any of them is null is looked up once, not for every time that a row comes.
+        """
+        column = self._columns[self.spec.value_at(name)]
+        is_whole = bool((self._present[among] & column.valid[among]).all())
+        if isinstance(column, FixedColumn) and is_whole:
+            return lambda rows: fixed_column(column.values[rows], None, column.type)
+        return partial(self.get, name)
 
     def set(self, name: str, rows: Words, values: pa.Array) -> None:
         """Replace the values of a column at these rows. It does not mark them."""
