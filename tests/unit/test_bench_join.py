@@ -181,8 +181,8 @@ def test_latency_is_from_arrival_to_the_end():
 def point(dataset, scheme, highest, max_s, **others):
     return ramp.Point(**{
         "dataset": dataset, "scheme": scheme, "workers": 8, "alpha": 1.0, "seed": 0, "highest": highest, "rate": 1.0,
-        "begin_li": 2.0, "li": 1.0, "busy_li": 0.5, "mean_s": max_s / 2, "p99_s": max_s, "max_s": max_s, "looked_at": 1.0,
-        "busy_share": 0.5, "moved_rows": 1, "table": 256, **others,
+        "begin_li": 2.0, "li": 1.0, "busy_li": 0.5, "mean_s": max_s / 2, "p99_s": max_s, "max_s": max_s,
+        "looked_at": 1.0, "busy_share": 0.5, "moved_rows": 1, "table": 256, **others,
     })  # fmt: skip
 
 
