@@ -109,6 +109,15 @@ class Running:
                 raise TimeoutError(f"fewer than {batches} batches in {PATIENCE_S:.0f} s; take smaller ones (--quick)")
             time.sleep(0.1)
 
+    def wait_for_end(self) -> None:
+        """Until the query has read everything; raises what it failed of."""
+        if self.ours is not None:
+            done = self.ours.await_termination(PATIENCE_S)
+        else:
+            done = bool(self.inner.awaitTermination(int(PATIENCE_S)))
+        if not done:
+            raise TimeoutError(f"the query was not done within {PATIENCE_S:.0f} s; take smaller batches (--quick)")
+
     def settle(self) -> None:
         """Until everything that was pushed is done."""
         self._check()

@@ -26,7 +26,7 @@ from rich.table import Table
 import meander as me
 from engine_figures import ratio_in_turn
 from engine_measure import Measured, measured
-from engine_peers import PATIENCE_S, STATE, STORE, Running, session
+from engine_peers import STATE, STORE, Running, session
 from meander.apps.zipf import ZipfStreams
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class Bench:
         checkpoint = self._new()
         running = start(checkpoint)
         try:
-            _await(running)
+            running.wait_for_end()
             return measured(running, rows, self.sizes.warm if warm is None else warm)
         finally:
             running.stop()
@@ -200,11 +200,11 @@ class Bench:
         """Both have the same pairs, or nothing is compared."""
         sink = me.sinks.memory()
         running = ours(self.spark, folder, 0.5)(self._new(), sink)
-        _await(running)
+        running.wait_for_end()
         running.stop()
         name = f"pairs_{self._count}"
         other = native(self.spark, folder, 0.5)(self._new(), name)
-        _await(other)
+        other.wait_for_end()
         theirs: pa.Table = self.spark.table(name).toArrow()
         other.stop()
         self.spark.catalog.dropTempView(name)
@@ -218,15 +218,6 @@ class Bench:
     def _new(self) -> Path:
         self._count += 1
         return self.folder / f"part-{self._count}"
-
-
-def _await(running: Running) -> None:
-    if running.ours is not None:
-        done = running.ours.await_termination(PATIENCE_S)
-    else:
-        done = bool(running.inner.awaitTermination(int(PATIENCE_S)))
-    if not done:
-        raise SystemExit(f"the query was not done within {PATIENCE_S:.0f} s; take smaller batches (--quick)")
 
 
 def bench(app: str, sizes: Sizes) -> AbstractContextManager[Bench]:

@@ -26,7 +26,7 @@ import meander as me
 import nexmark_peers as peers
 from engine_figures import quantile, ratio_in_turn
 from engine_measure import Measured, measured
-from engine_peers import PATIENCE_S, Running
+from engine_peers import Running
 from meander.nexmark import files
 from meander.nexmark.generator.config import Config
 from meander.nexmark.queries import Asked, named
@@ -141,7 +141,7 @@ class Bench:
         checkpoint = self._new()
         running = start(checkpoint)
         try:
-            _await(running)
+            running.wait_for_end()
             rows = round(self.sizes.events * sum(SHARES[kind] for kind in READS[query]))
             return measured(running, rows, self.sizes.warm)
         finally:
@@ -174,7 +174,7 @@ class Bench:
         folder, name = self._new(), f"answer_{next(self._number)}"
         running = peers.run(build(Events.of_files(self.spark, self.small)), folder, to="memory", name=name)
         try:
-            _await(running)
+            running.wait_for_end()
             answer: DataFrame = self.spark.table(name)
             return answer.toArrow()
         finally:
@@ -191,16 +191,6 @@ class Bench:
 
     def _new(self) -> Path:
         return self.folder / f"run-{next(self._number)}"
-
-
-def _await(running: Running) -> None:
-    """Until the query has read everything; raises what it failed of."""
-    if running.ours is not None:
-        done = running.ours.await_termination(PATIENCE_S)
-    else:
-        done = bool(running.inner.awaitTermination(int(PATIENCE_S)))
-    if not done:
-        raise TimeoutError(f"the query was not done within {PATIENCE_S:.0f} s; take smaller batches (--quick)")
 
 
 # --- comparing answers -----------------------------------------------------------------------
