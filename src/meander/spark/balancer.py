@@ -166,7 +166,7 @@ class Balancer:
         )  # fmt: skip
         if found:
             migration = query._move(request, proposal)
-            while not migration.is_over and not self._stopped.is_set():
+            while not migration.is_over and not self._stopped.is_set() and query.is_active:
                 time.sleep(0.05)
         self._came(stage, found)
 

@@ -358,7 +358,7 @@ class Launch:
         if before is not None:
             engine.moves.happenings = before.moves.happenings
             engine.progress, engine.misrouted = before.progress, before.misrouted
-            engine.monitor = before.monitor
+            engine.monitor, engine.rows_behind = before.monitor, before.rows_behind
             engine.moves.take_over(moved)
         engine.ledger.outlooks = outlooks_in(location, len(self.steps))
         engine.moves.rescale_to(asked)
