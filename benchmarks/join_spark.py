@@ -43,9 +43,9 @@ OURS, NATIVE = "ours", "Spark"
 class Sizes:
     """Rows of each side in a batch, which is a second of event time; batches that count and that do not; rounds."""
 
-    rows: int = 100_000
-    batches: int = 8
-    warm: int = 3
+    rows: int = 30_000
+    batches: int = 5
+    warm: int = 2
     rounds: int = 2
     keys: int = 100_000
     within_s: float = 0.05
