@@ -4,17 +4,17 @@ import tempfile
 from collections import Counter
 from itertools import product
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.operators import join as join_module
 from meander.operators.custom import paired
 from meander.operators.join import Join
+from meander.operators.operator import Now
 from meander.route.schema import schema
+from meander.state.table import Table
 from naive import Engine, RealState, listed
 
 LEFT, RIGHT = schema("k bigint, ts timestamp, x bigint"), schema("k bigint, at timestamp, x bigint, y string")
@@ -130,50 +130,48 @@ def test_every_pair_exactly_once(all_batches, kind, before, after, how, where, l
     assert found_late == late
 
 
-@pytest.fixture(scope="module")
-def covered():
-    """Rows of both sides by bin, as routing cuts them, and the pairs that each bin makes of its own rows alone."""
-    rng = np.random.default_rng(7)
-    batch = [(bool(right), int(key), int(time), n) for n, (right, key, time) in enumerate(
-        zip(rng.random(120) < 0.5, rng.integers(0, 25, 120), rng.integers(0, 50, 120), strict=True))]  # fmt: skip
-    stage = Join((LEFT, RIGHT), (["k"], ["k"]), within=20e-6)
-    bins = stage.key.encode([pa.array([key for _, key, _, _ in batch])]).bins(BINS)
-    by_bin = [[row for row, bin_ in zip(batch, bins, strict=True) if bin_ == b] for b in range(BINS)]
-    pairs = []
-    for mine in by_bin:
-        with tempfile.TemporaryDirectory() as directory:
-            pairs.append(run(stage, [mine], directory)[0])
-    return batch, by_bin, pairs
+def by_bin(batch):
+    """The rows of each bin, as routing cuts them."""
+    bins = JOIN.key.encode([pa.array([key for _, key, _, _ in batch], pa.int64())]).bins(BINS)
+    return [[row for row, bin_ in zip(batch, bins, strict=True) if bin_ == b] for b in range(BINS)]
 
 
-def test_bins_are_interval_free(covered):
+def pairs_of(rows):
+    """What the join makes of these rows alone."""
+    given = table_of(rows)
+    tables = {spec.name: Table(None, spec, BINS) for spec in JOIN.tables}
+    return told(JOIN.run(given.select(JOIN.input.names), JOIN.key.encode([given["k"]]), tables, Now(0)).rows)
+
+
+JOIN = Join((LEFT, RIGHT), (["k"], ["k"]), within=20e-6)
+numbered = st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 50)), max_size=40).map(
+    lambda found: [(*row, number) for number, row in enumerate(found)]
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(numbered)
+def test_bins_are_interval_free(batch):
     """Eq. 5: the bins together cover all rows of both streams."""
-    batch, by_bin, _ = covered
     for side in (False, True):
-        mine = Counter(row for row in batch if row[0] == side)
-        assert Counter(row for bin_ in by_bin for row in bin_ if row[0] == side) == mine
-        assert sum(mine.values()) > 40
+        covered = Counter(row for bin_ in by_bin(batch) for row in bin_ if row[0] == side)
+        assert covered == Counter(row for row in batch if row[0] == side)
 
 
-def test_bins_are_overlap_free(covered):
+@settings(deadline=None, max_examples=40)
+@given(numbered)
+def test_bins_are_overlap_free(batch):
     """A pair of rows is covered by at most one bin, and comes out of at most one."""
-    _, by_bin, pairs = covered
-    cells = Counter(
-        (left, right)
-        for bin_ in by_bin
-        for left, right in product([row for row in bin_ if not row[0]], [row for row in bin_ if row[0]])
-    )
-    assert cells
-    assert max(cells.values()) == 1
-    total = Counter()
-    for each in pairs:
-        assert not set(each) & set(total)
-        total += each
+    cells, pairs = Counter(), Counter()
+    for bin_ in by_bin(batch):
+        cells.update(product([row for row in bin_ if not row[0]], [row for row in bin_ if row[0]]))
+        pairs.update(pairs_of(bin_).keys())
+    assert all(times == 1 for times in (*cells.values(), *pairs.values()))
 
 
-def test_bins_complete_the_results(covered):
+@settings(deadline=None, max_examples=40)
+@given(numbered)
+def test_bins_complete_the_results(batch):
     """Eq. 6: what the bins make of their own rows is everything that there is to find."""
-    batch, _, pairs = covered
     everything, _, _ = nested_loop([batch], lambda t, u, x, y: abs(t - u) <= 20, 0, None)
-    assert sum(pairs, Counter()) == everything
-    assert sum(everything.values()) > 50
+    assert sum((pairs_of(bin_) for bin_ in by_bin(batch)), Counter()) == everything
