@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,8 @@ from meander.measure.resources import Resources
 from meander.operators.operator import Stage
 from meander.spark.messages import Report, read_numbers
 from meander.types import WorkerId
+
+logger = logging.getLogger("meander")
 
 WINDOW = 8
 """So many batches are looked back on."""
@@ -84,7 +87,10 @@ class Monitor:
             with self._lock:
                 self._samples[stage].append(sample)
             for watcher in list(self.watchers):
-                watcher(stage, sample)
+                try:
+                    watcher(stage, sample)
+                except Exception:
+                    logger.exception("whoever watches operator %d has failed; the batch goes on", stage)
 
     def loads(self, stage: int, rows: Sequence[int], workers: Sequence[int]) -> Loads:
         """What is known of the bins of a stage that had these rows in the last version."""
