@@ -84,10 +84,11 @@ def test_the_first_version_gives_no_sample_for_nobody_knows_how_long_it_stands_f
     assert loads.stored == {"left": IDLE, "right": IDLE}
 
 
-def test_a_version_without_rows_is_no_sample_but_its_time_counts():
+def test_a_version_without_rows_is_no_sample_and_the_next_batch_stands_for_its_time_too():
     idle = [report(0, IDLE), report(1, IDLE)]
-    _, told = watched([JOIN], FIGURE_4, idle, FIGURE_4)
-    assert [(sample.batch, sample.interval_s) for _, sample in told] == [(2, 1.0)]
+    monitor, told = watched([JOIN], FIGURE_4, idle, FIGURE_4)
+    assert [(sample.batch, sample.interval_s) for _, sample in told] == [(2, 2.0)]
+    assert monitor.loads(0, IDLE, [0, 1]).arrivals == {0: 3.5, 1: 2.5}
 
 
 def test_versions_in_the_same_millisecond_do_not_divide_by_nothing():
@@ -179,6 +180,15 @@ def test_a_watcher_may_leave_while_it_is_told():
     for number in range(3):
         monitor.note(number, 1000 * number, FIGURE_4, [OWNERS])
     assert seen == [1, -1, -2]
+
+
+def test_a_watcher_that_fails_does_not_hurt_the_batch_or_the_others(caplog):
+    monitor, seen = Monitor([JOIN], BINS), []
+    monitor.watchers += [lambda stage, sample: 1 / 0, lambda stage, sample: seen.append(sample.batch)]
+    for number in range(2):
+        monitor.note(number, 1000 * number, FIGURE_4, [OWNERS])
+    assert seen == [1]
+    assert "whoever watches operator 0 has failed" in caplog.text
 
 
 def source(reached, newest):

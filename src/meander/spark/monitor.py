@@ -78,8 +78,10 @@ class Monitor:
         behind: int = 0,
     ) -> None:
         """Take what the workers measured in a version that is committed; `behind` are rows that wait in the source."""
+        if not any(report.rows for report in reports):
+            return  # an idle tick: the rows of the next batch have come since the last batch, not since then
         last, self._last_ms = self._last_ms, time_ms
-        if last is None or not any(report.rows for report in reports):
+        if last is None:
             return
         for stage in range(len(self.stages)):
             mine = [report for report in reports if report.stage == stage]
