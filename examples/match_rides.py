@@ -4,8 +4,8 @@ import tempfile
 from pathlib import Path
 
 import meander as me
-from meander.apps.pairs import streams
-from meander.apps.rides import Rides, distance_km
+from meander_lab.apps.pairs import streams
+from meander_lab.apps.rides import Rides, distance_km
 
 NEAR_KM = 0.3
 

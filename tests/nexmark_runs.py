@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from meander.nexmark import files
-from meander.nexmark.generator import Config
-from meander.nexmark.model import KINDS
-from meander.nexmark.queries import QUERIES, Options
-from meander.nexmark.running import Input, Run, Shift
-from meander.nexmark.streams import Events
 from meander.scheduling import schedules
+from meander_lab.nexmark import files
+from meander_lab.nexmark.generator import Config
+from meander_lab.nexmark.model import KINDS
+from meander_lab.nexmark.queries import QUERIES, Options
+from meander_lab.nexmark.running import Input, Run, Shift
+from meander_lab.nexmark.streams import Events
 from nexmark_sql import text
 
 STATEFUL = [name for name in QUERIES if name not in ("q0", "q1", "q2")]

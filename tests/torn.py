@@ -53,7 +53,7 @@ def tear() -> None:
 
 
 if __name__ == "__main__":
-    from meander.spark.daemon import main
+    from meander.engine.spark.daemon import main
 
     tear()
     main()

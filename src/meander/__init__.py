@@ -17,30 +17,28 @@ Two questions have to be answered before state can move in a running stream, and
     >>> len(me.schedule(plan.before, plan.owner, "fluid", state=problem.state))
     4
 
-The rooms, inner ones first; each may use only those above it:
+The packages, inner ones first; each may use only those above it:
 
-    errors, types     what can go wrong; bins, workers, moves, assignments
-    values, named,    reading what users give; functions chosen by name;
-    kernel, telling   compiled inner loops; how far long work is
-    measure           load imbalance, waiting time, how often n workers become n'
-    planning          what to move           scheduling    in which steps
-    migration         how: copy, flip, release, as a state machine
-    control           when: rules that say whether it is worth it, with a reason
-    route             key -> hash -> bin, the same as in Spark's JVM
-    state             the rows of a worker's bins: mapped files, and this batch's own changes over them
-    checkpoint        state files, the log of manifests, which file holds which bin
-    operators         what a stream computes, one file per operator
-    history           arrivals and worker counts of the past, from files
-    replay            a history once more, with planners to compare
-    spark             the engine on Spark    native        Spark's own state, seen and steered
-    query             the user's way in
-    nexmark           the field's benchmark: events and queries
-    apps              word count, frequent patterns
-    experiments       the papers' figures, ours beside theirs
-    cli               the command `meander`
+    errors, types, options,   what can go wrong; bins, workers, moves; reading what users give; time;
+    clock, kernel, progress   compiled inner loops; how far long work is
+    measure                   load imbalance, waiting time
+    planning                  what to move           scheduling    in which steps
+    route                     key -> hash -> bin, the same as in Spark's JVM
+    state                     the rows of a worker's bins: mapped files, and this batch's own changes over them
+    checkpoint                state files, the log of manifests, which file holds which bin
+    operators                 what a stream computes, one file per operator
+    engine.worker             what runs in an executor's Python process
+    migration                 how bins change hands: the protocol, requests, handles; for both engines
+    control                   when: policies that decide with a reason, and the balancer
+    engine.driver             what makes versions: batch loop, attempts, commit, placement
+    outlook                   the past, and what migrations to come will cost
+    engine.spark              the driver's ports on Spark        native        Spark's own state, seen and steered
+    query, streams, attached, sinks, sessions                    what users hold; with sources and foresight
+    testing                   the whole engine in one process, without Spark
+    cli                       the command `meander`
 
-Only the rooms from `spark` on import Spark. `import meander` alone loads neither Spark nor Arrow, Numba or SciPy: they
-come with the first name that needs them.
+Spark is imported by `engine.spark`, `native`, the top level, the Spark form of `outlook.pmc` and `cli` alone. `import
+meander` loads neither Spark nor Arrow, Numba or SciPy: they come with the first name that needs them.
 """
 
 from __future__ import annotations
@@ -64,14 +62,15 @@ from meander.scheduling import schedule, schedules
 from meander.types import Assignment, BinId, Move, WorkerId
 
 if TYPE_CHECKING:
-    from meander.measure.transitions import Transitions
-    from meander.native.attached import attach
+    from meander import sinks
+    from meander.attached import attach
     from meander.operators.operator import Operator
-    from meander.query import Query, stream
-    from meander.spark import sinks
-    from meander.spark.pmc import pmc
-    from meander.spark.session import session
+    from meander.outlook.pmc import pmc
+    from meander.outlook.transitions import Transitions
+    from meander.query import Query
+    from meander.sessions import session
     from meander.state.declare import KeyedTable, Multimap, Timers
+    from meander.streams import stream
 
 __version__ = "0.1.0"
 
@@ -81,12 +80,13 @@ _LATER = {
     "Operator": "meander.operators.operator",
     "Query": "meander.query",
     "Timers": "meander.state.declare",
-    "Transitions": "meander.measure.transitions",
-    "attach": "meander.native.attached",
-    "pmc": "meander.spark.pmc",
-    "session": "meander.spark.session",
-    "sinks": "meander.spark",
-    "stream": "meander.query",
+    "Transitions": "meander.outlook.transitions",
+    "attach": "meander.attached",
+    "pmc": "meander.outlook.pmc",
+    "session": "meander.sessions",
+    "sinks": "meander.sinks",
+    "stream": "meander.streams",
+    "testing": "meander.testing",
 }
 """Names that bring Arrow or Spark with them, and where they live: loaded when first asked for."""
 
@@ -122,16 +122,21 @@ __all__ = [
     "session",
     "sinks",
     "stream",
+    "testing",
 ]
+
+
+_MODULES = ("sinks", "testing")
+"""Names that are modules themselves."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'meander' has no attribute {name!r}")
-    home = _LATER[name]
-    found = import_module(f"{home}.sinks") if name == "sinks" else getattr(import_module(home), name)
-    globals()[name] = found
-    return found
+    module = import_module(_LATER[name])
+    value = module if name in _MODULES else getattr(module, name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -23,7 +23,7 @@ class Kernel(Generic[Args, Result]):
     def __init__(self, function: Callable[Args, Result]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self._was_asked = False
+        self._was_called = False
 
     def __call__(self, *args: Args.args, **options: Args.kwargs) -> Result:
         """Run the kernel, compiled."""
@@ -35,9 +35,9 @@ class Kernel(Generic[Args, Result]):
 
         Only for kernels that do the same in plain Python: no integers that are meant to overflow.
         """
-        if self._was_asked or "compiled" in vars(self):
+        if self._was_called or "compiled" in vars(self):
             return self(*args, **options)
-        self._was_asked = True
+        self._was_called = True
         _this_thread.interprets = True
         try:
             return self.function(*args, **options)
@@ -50,11 +50,11 @@ class Kernel(Generic[Args, Result]):
         import numba
 
         try:
-            made: object = numba.njit(cache=True)(self.function)
+            function: object = numba.njit(cache=True)(self.function)
         except RuntimeError:
             # Nowhere to write: neither the package's folder nor the user's cache. It costs a compilation per process.
-            made = numba.njit(self.function)
-        return cast(Callable[Args, Result], made)
+            function = numba.njit(self.function)
+        return cast(Callable[Args, Result], function)
 
     @property
     def _numba_type_(self) -> Any:

@@ -1,387 +1,292 @@
-"""The user's way in: a stream, its key, an operator, and the query that runs.
-
-    query = me.stream(words).key_by("word").count().start(checkpoint="...", sink=me.sinks.memory("counts"))
-
-Everything is checked before anything runs; the work itself is in `meander.spark`.
-"""
+"""A query while it runs: the handle that shows it, changes it and stops it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from meander.errors import InvalidOption
-from meander.operators.aggregate import Aggregate
-from meander.operators.count import Count
-from meander.operators.custom import SIDE, SIDES, Custom
-from meander.operators.dedup import Dedup
-from meander.operators.fold import Fold
-from meander.operators.join import Join
-from meander.operators.operator import Operator, Stage
-from meander.operators.pairs import Where
-from meander.operators.top_k import TopK
-from meander.operators.window import Duration, window
-from meander.spark.gateway import Gateway
-from meander.spark.incoming import BAD, REPORT
-from meander.spark.outgoing import ALL, SLOT, shown
-from meander.spark.pipeline import Step
-from meander.spark.running import Query, start
-from meander.spark.settings import Settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-UNDECODED = "__undecoded"
-"""Why the reader of one of two inputs could not decode a row."""
-
-__all__ = ["ConnectedStreams", "KeyedStream", "Query", "Stream", "WindowedStream", "stream"]
+from meander.checkpoint.reader import Reader
+from meander.control.balancer import Balancer
+from meander.control.policies import policy_factory
+from meander.engine.driver.monitor import Loads
+from meander.engine.driver.run import QueryRun
+from meander.errors import InvalidOption, QueryFailed
+from meander.foresight import look_ahead, outlooks_in
+from meander.migration.events import Listener
+from meander.migration.handle import Migration
+from meander.migration.mover import Mover
+from meander.migration.request import Proposal, operators_of
+from meander.options import whole
+from meander.outlook import Outlook, Transitions
 
 
-@dataclass(frozen=True)
-class Stream:
-    """Rows on their way: those of a streaming DataFrame, or the output of operators over it."""
+class Companion(Protocol):
+    """Something that runs beside a query and ends with it: the reader of its control stream."""
 
-    source: DataFrame
-    schema: pa.Schema
-    steps: tuple[Step, ...] = ()
+    def stop(self) -> None:
+        """End."""
 
-    def key_by(self, *key: str | Column) -> KeyedStream:
-        """The same rows, cut into bins by these columns; without any, all rows have one key.
 
-        A key is made of integers, strings, binary, dates and timestamps. An expression needs a name:
-        `key_by(F.lower("word").alias("word"))`.
+class Query:
+    """A running query: what it did last, whether it still runs, how to move its bins, and how to stop it."""
+
+    def __init__(self, run: QueryRun, background: bool = True) -> None:
+        self._run = run
+        driver = run.driver
+        self._mover = Mover(run, driver.settings.budget, driver.settings.executors_within_s, driver.clock, background)
+        self._mover.operator_options["mtm"] = {
+            operator: {"outlook": outlook}
+            for operator, outlook in outlooks_in(driver.log.location, len(driver.operators)).items()
+        }
+        self._balancer: Balancer | None = None
+        self._companions: list[Companion] = []
+        protocol = driver.coordinator.protocol
+        if protocol.migration is not None:
+            bins = sum(len(step.moves) for step in protocol.steps)
+            size = sum(step.bytes for step in protocol.steps)
+            workers = tuple(sorted({*driver.record.workers, *protocol.workers}))
+            proposal = Proposal({}, protocol.steps, bins, size, 0, workers)
+            self._mover.resume(protocol.migration, proposal, protocol.budget)
+
+    @property
+    def name(self) -> str | None:
+        """The name given to `start`."""
+        return self._run.driver.settings.name
+
+    @property
+    def id(self) -> str:
+        """Spark's id of the query; the same after a restart."""
+        return self._run.stream.id
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the query runs."""
+        return self._run.is_active
+
+    @property
+    def version(self) -> int:
+        """The last committed version, -1 before the first."""
+        return self._run.driver.loop.version
+
+    @property
+    def workers(self) -> list[int]:
+        """The workers that own bins."""
+        return list(self._run.driver.record.workers)
+
+    @property
+    def places(self) -> dict[int, str]:
+        """The executor that each worker is on: its host, process id and start time, with colons between them."""
+        return {int(worker): place.process for worker, place in self._run.driver.placement.places.items()}
+
+    @property
+    def operators(self) -> dict[int, str]:
+        """The name of each operator, by its number in the chain."""
+        return dict(self._run.operators)
+
+    @property
+    def assignment(self) -> dict[str, list[int]]:
+        """Who owns each bin, by operator."""
+        return {self.operators[at]: owners.tolist() for at, owners in enumerate(self._run.driver.record.owners)}
+
+    @property
+    def loads(self) -> dict[str, Loads]:
+        """How many rows each bin had in the last version, by operator; and beside that how the load is spread.
+
+        `query.loads["0:join"].imbalance` is Ls-Stream's LI; see `meander.engine.driver.monitor.Loads`.
         """
-        from pyspark.sql import functions as F
+        return {name: self._run.driver.loads(at) for at, name in self.operators.items()}
 
-        made: dict[str, Column] = {}
-        names: list[str] = []
-        if not key:
-            made[ALL] = F.lit(0)
-            names = [ALL]
-        for each in key:
-            if isinstance(each, str):
-                if each not in self.schema.names:
-                    have = ", ".join(name for name in self.schema.names)
-                    raise InvalidOption(f"there is no column {each!r} to key by; there are: {have}")
-                names.append(each)
-            else:
-                name = _name_of(each)
-                made[name] = each
-                names.append(name)
-        return KeyedStream(self, tuple(names), made)
+    @property
+    def misrouted(self) -> int:
+        """How many rows came to a worker that does not own their bin: 0, or something is badly wrong."""
+        return self._run.driver.loop.misrouted
 
-    def join(
-        self,
-        right: Stream | DataFrame,
-        on: str | Sequence[str] | Mapping[str, str],
-        *,
-        within: Duration | tuple[Duration, Duration] | None = None,
-        window: Duration | None = None,
-        how: str = "inner",
-        where: Where | None = None,
-        time: str | tuple[str, str] | None = None,
-        lateness: Duration = "0s",
-    ) -> Stream:
-        """Pairs of rows of this stream and another that have equal keys and are near in event time, each pair once.
+    @property
+    def last_progress(self) -> dict[str, Any] | None:
+        """What the last version did: rows, milliseconds, and each worker's part."""
+        progress = self._run.driver.loop.progress
+        return progress[-1] if progress else None
+
+    @property
+    def recent_progress(self) -> list[dict[str, Any]]:
+        """What the last versions did, oldest first."""
+        return list(self._run.driver.loop.progress)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened, oldest first: phases of migrations, workers that were lost, executors that came and went."""
+        return list(self._run.driver.events.entries)
+
+    def on_event(self, listener: Listener) -> None:
+        """Call this with every event from here on, where and when it happens: a batch may wait for it."""
+        self._run.subscribe(listener)
+
+    @property
+    def migration(self) -> Migration | None:
+        """The migration under way, or the last one."""
+        return self._mover.migration
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other streams run on the same executors, so that none is let go."""
+        return self._run.stream.is_shared
+
+    def rescale(self, workers: int, *, operator: str | int | None = None, **options: Any) -> Any:
+        """Go to so many workers while the query runs; returns the `Migration`, which can be waited for.
+
+        More workers get executors first, which are warm before they get bins; fewer give their bins away first, and
+        then their executors go. The planner chooses which bins move, and with fewer workers who leaves.
 
         Args:
-            right: the other stream, or a streaming DataFrame.
-            on: the columns that must be equal: a name, several, or {left: right} where they are called differently.
-            within: how far apart in event time the two rows of a pair may be; of a pair (before, after), how much
-                earlier and how much later the right row may be than the left one.
-            window: instead, rows pair if they are in the same window of this size, aligned to the epoch.
-            how: "inner", or "left": left rows without a partner come too, with nulls, once none can come any more.
-            where: a further condition: a function of candidate pairs that returns a boolean for each, such as
-                `lambda pairs: pc.less(pairs["x"], pairs["x_right"])`, or an expression such as
-                `pc.field("x") < pc.field("x_right")`.
-            time: the columns of event time, one name or one for each side; by default the only timestamp there is.
-            lateness: how far rows may come behind the newest one of the input that is behind; later ones go to the
-                side output `late`.
-
-        The columns are those joined on, those of the left rows, and those of the right, with `_right` behind names that
-        the left has too.
+            workers: how many there shall be.
+            operator: one operator of a chain, by name or number; by default all, and they flip together.
+            options: planner ("free"), schedule ("batched"), tau, mode ("live"), at (a batch number, a datetime or a
+                time of day such as "02:00"), dry_run (return a `Proposal`, move nothing), what the planner and the
+                schedule take (max_bins, max_bytes, gap, seed, ..), copy_bytes, copy_ms, release_after, keep_bytes,
+                patience, executors_within_s, keep_executors.
         """
-        other = right if isinstance(right, Stream) else stream(right)
-        if self.steps or other.steps:
-            raise InvalidOption("join takes two sources; an operator's output cannot be joined yet")
-        named = _pairs_of(on)
-        both = [each.key_by(*key) for each, key in zip((self, other), named, strict=True)]
-        schemas = (self.schema, other.schema)
-        stage = Join(
-            schemas, named, within=within, window=window, how=how, where=where, time=time, lateness=lateness
-        )  # fmt: skip
-        return _over_both(both, schemas, stage)
+        whole("workers", workers, 1, self._run.driver.settings.bins)
+        return self._migrate("rescale", operator, {**options, "workers": workers})
 
-    def start(
+    def look_ahead(
         self,
-        checkpoint: str | os.PathLike[str],
-        sink: object,
+        history: Transitions | str | os.PathLike[str] | None = None,
         *,
-        workers: int | None = None,
-        bins: int = 256,
-        trigger: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        control: DataFrame | None = None,
-        **settings: Any,
-    ) -> Query:
-        """Start the query; it runs until it is stopped, fails, or its trigger says it is done.
+        lo: int | None = None,
+        hi: int | None = None,
+        tau: float = 0.2,
+        gamma: float = 0.8,
+        operator: str | int | None = None,
+        **options: Any,
+    ) -> dict[str, Outlook]:
+        """Work out what migrations to come will cost, so that `rescale(n, planner="mtm")` can mind them.
+
+        It looks at the bins as they are measured now, takes a minute or so of the executors the query runs on, and
+        stays in the checkpoint: it is there after a restart. Call it again when the loads have changed; until then a
+        plan says in its notes whether the outlook still fits.
 
         Args:
-            checkpoint: folder or URI for state and progress. Starting again with the same one goes on where it ended.
-            sink: one of `me.sinks`, or a function of (df, batch_id).
-            workers: how many workers own the bins; by default one for each core of the executors. A query that was
-                rescaled while it ran stays so when it is started again with the same number, or with none.
-            bins: into how many slices the keys are cut, for good; a power of two.
-            trigger: as in Spark: `{"processingTime": "1 second"}`, `{"availableNow": True}`.
-            name: the query's name, a-z, 0-9, _ and -.
-            control: a stream of moves: a streaming DataFrame of (batch, bin, worker), and operator if there are
-                several. As of that batch the worker owns the bin; it is copied before, if there is time.
-            settings: snapshot_every, retain, fsync, idle_after_s, idle_time, at_end, attempts, hand_over_bytes,
-                copy_bytes, copy_ms, release_after; see `meander.spark.settings.Settings`.
+            history: how often n workers become n': `Transitions`, or a file with an arrival series, which is scaled to
+                `lo` to `hi` workers. By default the query's own history, its events of this run.
+            lo: the fewest workers there will be; by default the fewest there were.
+            hi: the most.
+            tau: the load cap that later migrations shall keep.
+            gamma: how much the next migration counts against this one, from 0 to below 1.
+            operator: one operator of a chain, by name or number; by default each of them.
+            options: exactly, drift, effort and tell, as for `me.pmc`.
+
+        Returns the outlook of each operator.
         """
-        if not self.steps:
-            raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")
-        gateway = Gateway(self.source.sparkSession)
-        asked = workers
-        if workers is None:
-            workers = max(1, sum(each.cores for each in gateway.executors()))
+        driver = self._run.driver
+        outlooks = look_ahead(driver, operators_of(operator, self.operators), history, lo, hi, tau, gamma, options)
+        self._mover.operator_options["mtm"] |= {at: {"outlook": outlook} for at, outlook in outlooks.items()}
+        return {self.operators[at]: outlook for at, outlook in outlooks.items()}
+
+    def rebalance(self, tau: float = 0.2, *, operator: str | int | None = None, **options: Any) -> Any:
+        """Spread the load over the workers that are there, so that none has more than (1 + tau) times its share.
+
+        The options are those of `rescale`.
+        """
+        return self._migrate("rebalance", operator, {**options, "tau": tau})
+
+    def move(self, targets: Mapping[int, int], *, operator: str | int | None = None, **options: Any) -> Any:
+        """Move these bins to these workers: {bin: worker}. The options are those of `rescale`, without a planner."""
+        for unfit in {"planner", "tau"} & set(options):
+            raise InvalidOption(f"move has no option {unfit!r}: it is you who says which bins go where")
+        return self._migrate("move", operator, {**options, "targets": dict(targets)})
+
+    def keep_balanced(
+        self,
+        policy: str = "straggler",
+        *,
+        alpha: float | None = None,
+        operator: str | int | None = None,
+        **options: Any,
+    ) -> Balancer:
+        """Lighten stragglers whenever there are any, live, until the returned balancer is stopped or the query ends.
+
+        It looks at every batch. Where the load imbalance degree LI (`query.loads[..].imbalance`) over a window of
+        batches is above alpha, bins go from the straggler to those with little to do. Every decision is in its
+        `decisions`, with the reason; those that move something are among `query.events` too.
+
+        Args:
+            policy: "straggler", Ls-Stream's; for joins and for any other operator.
+            alpha: the LI that is left alone; by default min(1.0, (workers - 1) / 2). Among n workers LI is at most
+                n - 1: an alpha that can never be exceeded is refused.
+            operator: one operator of a chain, by name or number; by default each of them.
+            options: aim (the LI that a plan is to reach: 0.2), window (batches that are looked back on: 8), gamma
+                (weight of memory against computing, or "measured"), rest (batches that are left alone after a move),
+                least and most (how many workers there may be, should balance not be enough, or fewer do), utilisation
+                (how busy they are to be then: 0.8); planner ("annealing", or "ssm", "free") and what the planner and
+                the schedule take, as for `rescale`.
+        """
+        if alpha is not None:
+            options["alpha"] = alpha
+        make = policy_factory(policy, options, self.workers)
+        policies = {at: make() for at in operators_of(operator, self.operators)}
+        balancer = Balancer(self._run, self._mover, policies, options)
+        self._run.check_active("keep it balanced")
+        if self._balancer is not None:
+            self._balancer.stop()
+        self._balancer = balancer.start()
+        return self._balancer
+
+    def accompany(self, companion: Companion) -> None:
+        """Stop this too when the query is stopped."""
+        self._companions.append(companion)
+
+    def _migrate(self, kind: str, operator: str | int | None, options: dict[str, Any]) -> Migration | Proposal:
+        return self._mover.migrate(kind, operator, options)
+
+    def exception(self) -> Exception | None:
+        """Why the query has failed, or None."""
+        return self._run.exception()
+
+    def dead_letters(self) -> pa.Table:
+        """The rows that could not be used, each with its reason, operator and version."""
+        return self._side("dead")
+
+    def late_rows(self) -> pa.Table:
+        """The rows that came too late for their window, each with its operator and version."""
+        return self._side("late")
+
+    def _side(self, kind: Literal["late", "dead"]) -> pa.Table:
+        tables = list(Reader.open(self._run.driver.log.location.uri).side(kind))
+        return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
+
+    def await_termination(self, timeout_s: float | None = None) -> bool:
+        """Wait until the query ends and return whether it has; raises what it failed of."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while self.is_active:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            try:
+                self._run.stream.wait(1.0 if deadline is None else max(0.05, min(1.0, deadline - time.monotonic())))
+            except Exception:
+                break
+        self._run.driver.wind_down()
+        problem = self.exception()
+        if problem is not None:
+            raise problem
+        return True
+
+    def process_all_available(self) -> None:
+        """Wait until everything that is in the source now has been committed, and due timers have fired."""
         try:
-            chosen = Settings(str(os.fspath(checkpoint)), workers, bins, name, **settings)
-        except TypeError as error:
-            unknown = str(error).rpartition(" ")[2]
-            known = ", ".join(each for each in Settings.__dataclass_fields__)
-            raise InvalidOption(f"start has no option {unknown}; there are: sink, trigger, {known}") from None
-        return start(self.source, self.steps, chosen, sink, dict(trigger or {}), asked, control)
+            self._run.stream.process_all_available()
+        except Exception:
+            raise self.exception() or QueryFailed("the query has ended") from None
+        self._run.driver.loop.settle()
 
-    def _with(self, step: Step) -> Stream:
-        return replace(self, schema=shown(step.stage.output), steps=(*self.steps, step))
-
-
-@dataclass(frozen=True)
-class KeyedStream:
-    """Rows cut into bins by their key, waiting for an operator.
-
-    Every operator emits, with each batch, the keys that changed, with their new values.
-    """
-
-    stream: Stream
-    key: tuple[str, ...]
-    made: Mapping[str, Column] = field(default_factory=dict)
-
-    def count(self, name: str = "count") -> Stream:
-        """How many rows each key has had so far."""
-        return self._add(lambda schema: Count(schema, self.key, name), columns=())
-
-    def aggregate(self, by: str | None = None, **named: Any) -> Stream:
-        """Several aggregates at once: `aggregate(total=("sum", "price"), top=("max", "price"), n="count")`.
-
-        The functions are sum, min, max, mean, count, first and last. `by` names the column of event time by which the
-        first and the last are told.
-        """
-        return self._add(lambda schema: Aggregate(schema, self.key, named, by), columns=_columns_of(named, by))
-
-    def dedup(self, time: str | None = None, within: Duration | None = None) -> Stream:
-        """The first row of every key, once; with `within`, a key is forgotten after so much event time."""
-        return self._add(lambda schema: Dedup(schema, self.key, time, within))
-
-    def top_k(self, k: int, by: str, **options: Any) -> Stream:
-        """The k best rows of every key by a column, with their rank, whenever they change.
-
-        Options: largest (True), identity (columns that tell which rows are updates of one another), time, rank.
-        """
-        return self._add(lambda schema: TopK(schema, self.key, k, by, **options))
-
-    def window(
-        self,
-        time: str,
-        size: Duration | None = None,
-        *,
-        slide: Duration | None = None,
-        gap: Duration | None = None,
-        lateness: Duration = "0s",
-        emit: str | None = None,
-    ) -> WindowedStream:
-        """The rows of each key in windows of event time, for `.count()` or `.aggregate(...)`.
-
-        Args:
-            time: the column of event time.
-            size: how long a window is.
-            slide: how far apart windows begin; by default they follow one another.
-            gap: sessions: a window ends when its key has had no row for so long.
-            lateness: how far rows may come behind the newest one; later ones go to the side output `late`.
-            emit: "update", the windows that changed, or "final", each window once when it has closed. By default
-                sessions are final and the others update.
-        """
-        options = {"time": time, "size": size, "slide": slide, "gap": gap, "lateness": lateness, "emit": emit}
-        return WindowedStream(self, options)
-
-    def fold(self, function: Callable[..., Any], state: str, output: str, time: str | None = None) -> Stream:
-        """What a function of rows and state returns, called once a batch; see `meander.operators.fold.Fold`."""
-        return self._add(lambda schema: Fold(schema, self.key, function, state, output, time))
-
-    def connect(self, other: KeyedStream) -> ConnectedStreams:
-        """The stream and another one with a key of the same types, for an operator with two inputs."""
-        if self.stream.steps or other.stream.steps:
-            raise InvalidOption("connect takes two sources; an operator's output cannot be connected yet")
-        return ConnectedStreams(self, other)
-
-    def process(self, operator: type[Operator] | Operator) -> Stream:
-        """Run an operator of your own: a class that derives from `me.Operator`, or an instance of one."""
-        stage = Custom(operator, self._keyed_schema(), self.key)
-        return self._add(lambda schema: Custom(operator, schema, self.key), columns=stage.declared[0].names)
-
-    def _add(self, build: Callable[[pa.Schema], Stage], columns: Sequence[str] | None = None) -> Stream:
-        """Add an operator that reads the key and these columns; None: all of them."""
-        schema = self._keyed_schema()
-        stage = build(schema)
-        if columns is not None:
-            wanted = {*self.key, *columns}
-            stage = build(pa.schema([each for each in schema if each.name in wanted]))
-        bad = None if self.stream.steps else _undecoded(self.stream.source)
-        return self.stream._with(Step(stage, dict(self.made), bad))
-
-    def _keyed_schema(self) -> pa.Schema:
-        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-
-        if not self.made:
-            return self.stream.schema
-        kept = [each for each in self.stream.schema if each.name not in self.made]
-        source = self.stream.source
-        if self.stream.steps:
-            source = source.sparkSession.createDataFrame([], from_arrow_schema(self.stream.schema))
-        new = source.select(*[made.alias(name) for name, made in self.made.items()])
-        return pa.schema([*kept, *to_arrow_schema(new.schema, timezone="UTC")])
-
-
-@dataclass(frozen=True)
-class ConnectedStreams:
-    """Two streams with keys of the same types, for an operator with two inputs."""
-
-    left: KeyedStream
-    right: KeyedStream
-
-    def process(self, operator: type[Operator] | Operator) -> Stream:
-        """Run an operator of your own whose `on_batch` takes `left, right, state, now`."""
-        both = (self.left, self.right)
-        key = (self.left.key, self.right.key)
-        declared = Custom(operator, tuple(each._keyed_schema() for each in both), key).declared
-        schemas = [
-            pa.schema([field for field in each._keyed_schema() if field.name in {*wanted.names, *each.key}])
-            for each, wanted in zip(both, declared, strict=True)
-        ]
-        return _over_both(both, schemas, Custom(operator, (schemas[0], schemas[1]), key))
-
-
-def _over_both(both: Sequence[KeyedStream], schemas: Sequence[pa.Schema], stage: Stage) -> Stream:
-    """An operator over two sources, whose rows come as one stream."""
-    from pyspark.sql import functions as F
-
-    frames = [_as_side(both, at, schemas) for at in range(2)]
-    source = frames[0].unionAll(frames[1])
-    keyed = {
-        mine: F.coalesce(F.col(f"`left.{mine}`"), F.col(f"`right.{other}`"))
-        for mine, other in zip(both[0].key, both[1].key, strict=True)
-    }
-    bad = F.col(f"`{UNDECODED}`") if UNDECODED in source.columns else None
-    return Stream(source, stage.input)._with(Step(stage, keyed, bad))
-
-
-def _pairs_of(on: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns to join on, of the left side and of the right."""
-    if isinstance(on, Mapping):
-        pairs = [*on.items()]
-    else:
-        names = [on] if isinstance(on, str) else [*on] if isinstance(on, Sequence) else []
-        pairs = [(name, name) for name in names]
-    if not pairs or not all(isinstance(name, str) for pair in pairs for name in pair):
-        raise InvalidOption(f'on is {on!r}; name columns as in on="key", on=["a", "b"] or on={{"left": "right"}}')
-    return tuple(left for left, _ in pairs), tuple(right for _, right in pairs)
-
-
-def _as_side(both: Sequence[KeyedStream], side: int, schemas: Sequence[pa.Schema]) -> DataFrame:
-    """The rows of one input in the columns of both, null in those of the other."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    keyed = both[side]
-    rows = keyed.stream.source
-    if keyed.made:
-        rows = rows.withColumns(dict(keyed.made))
-    columns = [F.lit(side).cast("int").alias(SIDE)]
-    for at, (name, schema) in enumerate(zip(SIDES, schemas, strict=True)):
-        for each in from_arrow_schema(schema):
-            value = F.col(f"`{each.name}`") if at == side else F.lit(None).cast(each.dataType)
-            columns.append(value.alias(f"{name}.{each.name}"))
-    reasons = [_undecoded(each.stream.source) for each in both]
-    if any(reason is not None for reason in reasons):
-        mine = reasons[side]
-        columns.append((F.lit(None).cast("string") if mine is None else mine).alias(UNDECODED))
-    return rows.select(*columns)
-
-
-@dataclass(frozen=True)
-class WindowedStream:
-    """The rows of each key in windows, waiting for what to compute of them."""
-
-    keyed: KeyedStream
-    options: Mapping[str, Any]
-
-    def count(self, name: str = "count") -> Stream:
-        """How many rows each window of each key has."""
-        return self.aggregate(**{name: "count"})
-
-    def aggregate(self, by: str | None = None, **named: Any) -> Stream:
-        """Several aggregates of each window at once, as for a stream without windows."""
-        # All columns are read, for a row that comes too late is kept whole.
-        return self.keyed._add(lambda schema: window(schema, self.keyed.key, named=named, by=by, **self.options))
-
-
-def stream(source: DataFrame) -> Stream:
-    """A stream over a streaming DataFrame of any of Spark's sources."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    from meander.spark.session import check
-
-    if not getattr(source, "isStreaming", False):
-        raise InvalidOption("this is not a streaming DataFrame; make one with spark.readStream")
-    check(source.sparkSession)
-    taken = {SLOT, REPORT, BAD, ALL} & set(source.columns)
-    if taken:
-        raise InvalidOption(f"the column name {sorted(taken)[0]!r} is reserved; rename the column")
-    schema = to_arrow_schema(source.schema, timezone="UTC")
-    return Stream(source, pa.schema([each for each in schema if each.name != _corrupt(source)]))
-
-
-def _corrupt(source: DataFrame) -> str:
-    """The column in which Spark's readers of JSON and CSV put text that they could not decode."""
-    return str(source.sparkSession.conf.get("spark.sql.columnNameOfCorruptRecord"))
-
-
-def _undecoded(source: DataFrame) -> Column | None:
-    """Why a row of this source cannot be used; None where its reader does not tell."""
-    from pyspark.sql import functions as F
-
-    column = _corrupt(source)
-    if column not in source.columns:
-        return None
-    text = F.col(f"`{column}`")
-    return F.when(text.isNotNull(), F.concat(F.lit("the row could not be decoded: "), F.substring(text, 1, 1000)))
-
-
-def _columns_of(named: Mapping[str, Any], by: str | None) -> list[str]:
-    """The columns that aggregates read."""
-    columns = [given[1] for given in named.values() if isinstance(given, tuple) and len(given) == 2]
-    return [column for column in [*columns, by] if isinstance(column, str)]
-
-
-def _name_of(column: Column) -> str:
-    """The name an expression was given with `alias`, or that of the plain column it is."""
-    described = str(column).removeprefix("Column<'").removesuffix("'>")
-    name = described.rpartition(" AS ")[2].strip("`")
-    if not name.isidentifier():
-        raise InvalidOption(f"the key expression {described} needs a name: add .alias('...')")
-    return name
+    def stop(self) -> None:
+        """Let the batch that runs end, then stop; starting again goes on from there."""
+        self._run.driver.stop()
+        for companion in self._companions:
+            companion.stop()
+        if self._balancer is not None:
+            self._balancer.stop()
+        self._run.stop()

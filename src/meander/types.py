@@ -1,6 +1,6 @@
 """The nouns of Meander: identifiers, one move, and who owns which bin since when.
 
-Nothing here decides or acts; everything else in the library imports from here.
+Nothing in this module decides or acts; everything else in the library imports it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def runs(owner: Sequence[WorkerId]) -> list[Run]:
     >>> [tuple(run) for run in runs([4, 4, 0, 4])]
     [(0, 2, 4), (2, 3, 0), (3, 4, 4)]
     """
-    found, start = [], 0
+    pieces, start = [], 0
     for worker, members in groupby(owner):
         stop = start + sum(1 for _ in members)
-        found.append(Run(start, stop, worker))
+        pieces.append(Run(start, stop, worker))
         start = stop
-    return found
+    return pieces
 
 
 def is_contiguous(owner: Sequence[WorkerId]) -> bool:

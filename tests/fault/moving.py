@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 import meander as me
-from meander.spark.gateway import Gateway
+from meander.engine.spark.gateway import Gateway
 from streams import PATIENCE_S, Feed, as_ints, wait_until
 
 OPTIONS = json.loads(sys.argv[1])
@@ -41,10 +41,8 @@ class Telling(me.sinks.Files):
 class Quick(me.sinks.Sink):
     """Writes files from here, where a job of Spark's for each version would be most of the work."""
 
-    def write(self, output, gateway, session, version):
-        rows = output.small
-        if rows is None:
-            rows = output.frame(gateway, session).toArrow()
+    def write(self, output, version):
+        rows = output.to_arrow()
         folder = Path(OPTIONS["output"]) / f"batch={version}"
         hidden = folder.with_name(f"_{version}")
         shutil.rmtree(hidden, ignore_errors=True)
@@ -58,8 +56,8 @@ class Quick(me.sinks.Sink):
 class Hook:
     """Listens to a query, and holds it once in the phase that is asked for."""
 
-    def __init__(self, query):
-        self.query, self.phase, self.step, self.flips, self.count = query, None, None, 0, 0
+    def __init__(self, query, gateway):
+        self.query, self.gateway, self.phase, self.step, self.flips, self.count = query, gateway, None, None, 0, 0
         query.on_event(self)
 
     def hold(self, phase, step):
@@ -80,16 +78,15 @@ class Hook:
             return
         self.phase = None
         if OPTIONS.get("let_none_come"):
-            gateway = self.query._engine.gateway
-            gateway.request_executors(len(gateway.executors()) - 1)
+            self.gateway.request_executors(len(self.gateway.executors()) - 1)
         until = f"go-{OPTIONS['run']}-{self.count}"
         self.count += 1
-        shifts = [shift for each in move.steps for shift in each.shifts]
+        moves = [each for step in move.steps for each in step.moves]
         tell(
             "held", phase=event, step=step, steps=len(move.steps), version=told["version"], until=until,
             goal=goal(move), seats=seats(self.query),
-            sources=sorted({int(shift.source) for shift in shifts}),
-            targets=sorted({int(shift.target) for shift in shifts}),
+            sources=sorted({int(each.source) for each in moves}),
+            targets=sorted({int(each.target) for each in moves}),
         )  # fmt: skip
         wait_until((SIGNALS / until).exists, until)
 
@@ -101,7 +98,7 @@ def goal(move):
 
 def seats(query):
     """The process of the executor that each worker sits on."""
-    return {int(worker): int(place.process.split(":")[1]) for worker, place in query._engine.seats.now.items()}
+    return {int(worker): int(process.split(":")[1]) for worker, process in query.places.items()}
 
 
 def see_through(query, move):
@@ -128,9 +125,9 @@ def let_versions_pass(query, count):
     wait_until(lambda: query.version >= first + count or not query.is_active, f"{count} versions")
 
 
-def moved_about(query):
+def moved_about(query, gateway):
     """Move bins as the test has said."""
-    hook = Hook(query)
+    hook = Hook(query, gateway)
     if query.migration is not None:
         see_through(query, query.migration)
     for wish in OPTIONS["moves"]:
@@ -143,10 +140,10 @@ def moved_about(query):
         assert hold is None or hook.phase is None, f"no step was ever {hold}"
 
 
-def rescaled_at_random(query):
+def rescaled_at_random(query, gateway):
     """Go to some number of workers, again and again, until the time is up."""
     rng, until = random.Random(OPTIONS["seed"]), time.monotonic() + OPTIONS["seconds"]
-    Hook(query)
+    Hook(query, gateway)
     count = 0
     while time.monotonic() < until and query.is_active:
         count += 1
@@ -169,7 +166,7 @@ def folders():
 
 
 def session():
-    """Spark, with all of its executors there."""
+    """Spark, with all of its executors there, and the way to them."""
     master = OPTIONS.get("master", "local-cluster[3,1,1024]")
     spark = me.session(master, **OPTIONS.get("spark", {}))
     spark.sparkContext.setLogLevel("OFF")
@@ -177,12 +174,12 @@ def session():
     if not gateway.local:
         executors = OPTIONS.get("executors") or int(master.partition("[")[2].partition(",")[0])
         wait_until(lambda: len(gateway.executors()) == executors, f"{executors} executors")
-    return spark
+    return spark, gateway
 
 
 def main():
     os.environ["MEANDER_TORN"] = str(SIGNALS)
-    spark = session()
+    spark, gateway = session()
     feed = Feed(Path(OPTIONS["input"]), as_ints([]).schema)
     quick = OPTIONS.get("quick", False)
     sink = Quick() if quick else Telling(OPTIONS["output"], "parquet", "overwrite", {})
@@ -193,9 +190,9 @@ def main():
         resumed = query.migration is not None
         tell("started", version=query.version, resumed=resumed, workers=query.workers, assignment=query.assignment)
         if "seconds" in OPTIONS:
-            rescaled_at_random(query)
+            rescaled_at_random(query, gateway)
         else:
-            moved_about(query)
+            moved_about(query, gateway)
         tell("moved", version=query.version, seats=seats(query), folders=folders())
         wait_until(lambda: (SIGNALS / "finish").exists() or not query.is_active, "the end")
         query.process_all_available()

@@ -21,7 +21,7 @@ from meander.checkpoint.retention import sweep
 from meander.checkpoint.verify import verify
 from streams import PATIENCE_S, below
 
-pytestmark = [pytest.mark.fault, pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.soak]
 
 SECONDS = float(os.environ.get("MEANDER_SOAK_S", "600"))
 LONG_ENOUGH_S = 300
@@ -33,7 +33,7 @@ GROWTH = 1.25
 ROLES = {
     "driver's JVM": r"org\.apache\.spark\.deploy\.SparkSubmit",
     "executor": "CoarseGrainedExecutorBackend",
-    "Python worker": r" -m meander\.spark\.daemon\b",
+    "Python worker": r" -m meander\.engine\.spark\.daemon\b",
 }
 
 

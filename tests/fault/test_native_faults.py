@@ -58,4 +58,4 @@ def test_an_executor_is_killed_in_the_middle_of_a_migration(spark, tmp_path, mon
         assert victim not in on(attached)
     query.processAllAvailable()
     query.stop()
-    assert {key: found[1] for key, found in latest.items()} == counts(load)
+    assert {key: row[1] for key, row in latest.items()} == counts(load)

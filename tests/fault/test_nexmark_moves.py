@@ -10,7 +10,7 @@ import meander as me
 from meander.scheduling import schedules
 from nexmark_runs import STATEFUL, answer, moved, shifts, view_events, write_events
 
-pytestmark = [pytest.mark.spark, pytest.mark.fault]
+pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.soak]
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,13 @@ import pytest
 
 import beam_model
 import meander as me
-from meander.nexmark import files
-from meander.nexmark.generator import Config
-from meander.nexmark.queries import QUERIES, Options
-from meander.nexmark.running import Input, Run
-from meander.nexmark.streams import Events
+from meander_lab.nexmark import files
+from meander_lab.nexmark.generator import Config
+from meander_lab.nexmark.queries import QUERIES, Options
+from meander_lab.nexmark.running import Input, Run
+from meander_lab.nexmark.streams import Events
 
-pytestmark = [pytest.mark.spark, pytest.mark.fault]
+pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.soak]
 
 PARTS = 4
 

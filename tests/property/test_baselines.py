@@ -12,13 +12,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meander.planning import ring
 from meander.planning.check import check
-from meander.planning.consistent_hash import consistent_hash
-from meander.planning.even import even
 from meander.planning.problem import Problem
-from meander.planning.redist import redist
 from meander.types import is_contiguous
+from meander_lab.planners import ring
+from meander_lab.planners.consistent_hash import consistent_hash
+from meander_lab.planners.even import even
+from meander_lab.planners.redist import redist
 
 SEEDS = st.integers(0, 2**64 - 1)
 VIRTUAL_NODES = st.integers(1, 40)
@@ -204,10 +204,10 @@ def test_redist_places_each_heavy_bin_where_its_docstring_says(problem, options)
 
 PROGRAM = """
 import json
-from meander.planning.consistent_hash import consistent_hash
-from meander.planning.even import even
+from meander_lab.planners.consistent_hash import consistent_hash
+from meander_lab.planners.even import even
 from meander.planning.problem import Problem
-from meander.planning.redist import redist
+from meander_lab.planners.redist import redist
 
 problem = Problem(
     load=[(7 * j) % 13 + 0.1 for j in range(96)],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.checkpoint import Attempt, Commit, FileRef, Index, Location, Log, SnapshotRef, StageCommit, statefile
+from meander.checkpoint import Attempt, Commit, FileRef, Index, Location, Log, OperatorCommit, SnapshotRef, statefile
 from meander.checkpoint.bitmap import bitmap, from_text, members, to_text
 from meander.checkpoint.retention import garbage
 from meander.checkpoint.sealed import seal, unseal
@@ -141,30 +141,30 @@ def test_a_full_bitmap_is_a_short_text():
 @st.composite
 def histories(draw):
     """Commits of one or two stages; deltas of a version share no bin, snapshots may be older than the commit."""
-    bins, stages = draw(st.sampled_from([4, 16])), draw(st.integers(1, 2))
+    bins, operators = draw(st.sampled_from([4, 16])), draw(st.integers(1, 2))
     commits = []
     for version in range(draw(st.integers(0, 25))):
         parts = []
-        for stage in range(stages):
+        for operator in range(operators):
             owner = tuple(draw(st.lists(st.integers(0, 2), min_size=bins, max_size=bins)))
             touched = draw(st.sets(st.integers(0, bins - 1)))
             deltas, snapshots = [], []
             for worker in range(3):
                 mine = [j for j in touched if owner[j] == worker]
                 if mine:
-                    deltas.append(ref(version, stage, worker, "deltas", mine, bins))
+                    deltas.append(ref(version, operator, worker, "deltas", mine, bins))
             for worker in range(draw(st.sampled_from([0, 0, 1, 2]))):
                 covered = draw(st.sets(st.integers(0, bins - 1)))
                 of = version - draw(st.integers(0, min(version + 1, 3)))
-                file = ref(version, stage, worker, "snapshots", sorted(covered), bins)
+                file = ref(version, operator, worker, "snapshots", sorted(covered), bins)
                 snapshots.append(SnapshotRef(file, of))
-            parts.append(StageCommit(version * 1000, owner, tuple(deltas), tuple(snapshots)))
+            parts.append(OperatorCommit(version * 1000, owner, tuple(deltas), tuple(snapshots)))
         commits.append(Commit(version, version, 0, "q", "o", tuple(parts)))
-    return bins, stages, commits
+    return bins, operators, commits
 
 
-def ref(version, stage, worker, what, mine, bins):
-    path = Attempt(version, stage, worker, 0, 0).path(what)
+def ref(version, operator, worker, what, mine, bins):
+    path = Attempt(version, operator, worker, 0, 0).path(what)
     if (version + worker) % 3 == 0:
         return FileRef(worker, 1, len(mine), version, inline=path.encode(), bins=bitmap(mine, bins))
     return FileRef(worker, 1, len(mine), version, path, bins=bitmap(mine, bins))
@@ -174,9 +174,9 @@ def name(file):
     return file.path or file.inline.decode()
 
 
-def needed(commits, stage, j):
+def needed(commits, operator, j):
     """Which files rebuild bin j, from the whole history: newest snapshot, then every later delta that speaks of it."""
-    parts = [(commit.version, commit.stages[stage]) for commit in commits]
+    parts = [(commit.version, commit.operators[operator]) for commit in commits]
     best = max((s.version for _, part in parts for s in part.snapshots if j in s.file.members()), default=-1)
     first = {name(s.file) for _, part in parts for s in part.snapshots if j in s.file.members() and s.version == best}
     chain = [name(d) for version, part in parts for d in part.deltas if version > best and j in d.members()]
@@ -186,7 +186,7 @@ def needed(commits, stage, j):
 @settings(max_examples=30, deadline=None)
 @given(histories(), st.data())
 def test_the_index_finds_what_the_whole_history_says(history, data):
-    bins, stages, commits = history
+    bins, operators, commits = history
     index = Index.empty()
     for commit in commits:
         index = index.after(commit)
@@ -196,26 +196,26 @@ def test_the_index_finds_what_the_whole_history_says(history, data):
         assert index.parts(0, range(bins)) == []
         return
     for found in (index, again):
-        for stage in range(stages):
+        for operator in range(operators):
             chains = []
             for j in range(bins):
-                snapshots, chain = needed(commits, stage, j)
-                parts = found.parts(stage, [j])
+                snapshots, chain = needed(commits, operator, j)
+                parts = found.parts(operator, [j])
                 assert all(mine == [j] for _, mine in parts)
                 names = [name(file) for file, _ in parts]
                 assert names[len(names) - len(chain) :] == chain
                 rest = names[: len(names) - len(chain)]
                 assert (len(rest) == 1 and rest[0] in snapshots) if snapshots else rest == []
                 chains.append(len(chain))
-            assert found.chains(stage).tolist() == chains
-            assert found.longest_chain(stage) == max(chains)
+            assert found.chains(operator).tolist() == chains
+            assert found.longest_chain(operator) == max(chains)
             wanted = sorted(data.draw(st.sets(st.integers(0, bins - 1))))
-            together = found.parts(stage, wanted)
+            together = found.parts(operator, wanted)
             for j in wanted:
-                alone = [name(file) for file, _ in found.parts(stage, [j])]
+                alone = [name(file) for file, _ in found.parts(operator, [j])]
                 assert [name(file) for file, mine in together if j in mine] == alone
-            assert {name(file) for file in found.files(stage)} == {
-                name(file) for file, _ in found.parts(stage, range(bins))
+            assert {name(file) for file in found.files(operator)} == {
+                name(file) for file, _ in found.parts(operator, range(bins))
             }
 
 
@@ -249,7 +249,7 @@ def test_a_log_read_again_is_the_log_that_was_written(tmp_path_factory, history,
 @settings(max_examples=15, deadline=None)
 @given(histories(), st.data())
 def test_garbage_is_all_that_no_kept_version_needs_and_nothing_else(history, data):
-    bins, stages, commits = history
+    bins, operators, commits = history
     if not commits:
         return
     kept = data.draw(st.integers(0, len(commits) - 1))
@@ -266,10 +266,10 @@ def test_garbage_is_all_that_no_kept_version_needs_and_nothing_else(history, dat
     found = garbage(paths, index=index, commits=commits[kept + 1 :], last=last, pinned=pinned)
     wanted = set()
     for version in range(kept, len(commits)):
-        for stage in range(stages):
+        for operator in range(operators):
             for j in range(bins):
                 # another snapshot of the same version may stand for the one that the index chose
-                snapshots, chain = needed(commits[: version + 1], stage, j)
+                snapshots, chain = needed(commits[: version + 1], operator, j)
                 wanted |= set(chain)
                 assert not snapshots or snapshots - set(found)
     assert not wanted & set(found)

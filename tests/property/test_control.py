@@ -6,10 +6,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.control import Balance, Look, Rules
+from meander.control import Look, Threshold, ThresholdRules
 
 RULES = st.builds(
-    Rules,
+    ThresholdRules,
     tau=st.sampled_from([0.0, 0.2, 0.5]),
     slack=st.sampled_from([0.0, 0.25, 1.0]),
     looks=st.integers(1, 4),
@@ -74,7 +74,7 @@ def expected(rules, history, ended):
 @settings(max_examples=400, deadline=None)
 @given(RULES, courses(), st.sets(st.integers(0, 39)))
 def test_a_second_opinion_that_keeps_everything(rules, course, ends):
-    balance, ended = Balance(rules), None
+    balance, ended = Threshold(rules), None
     for i, look in enumerate(course):
         decision = balance.decide(look)
         assert decision.move == expected(rules, course[: i + 1], ended), decision.reason
@@ -88,7 +88,7 @@ def test_a_second_opinion_that_keeps_everything(rules, course, ends):
 @settings(max_examples=300, deadline=None)
 @given(RULES, courses())
 def test_never_two_moves_within_the_rest_and_never_without_a_reason(rules, course):
-    balance, moves = Balance(rules), []
+    balance, moves = Threshold(rules), []
     for look in course:
         decision = balance.decide(look)
         assert decision.reason
@@ -101,7 +101,7 @@ def test_never_two_moves_within_the_rest_and_never_without_a_reason(rules, cours
 @settings(max_examples=200, deadline=None)
 @given(RULES.filter(lambda rules: rules.looks >= 2), st.integers(0, 30))
 def test_a_single_bad_look_never_moves(rules, place):
-    balance = Balance(rules)
+    balance = Threshold(rules)
     course = [replace(BAD if batch == place else GOOD, batch=batch) for batch in range(31)]
     assert not any(balance.decide(look).move for look in course)
 
@@ -113,7 +113,7 @@ def test_a_single_bad_look_never_moves(rules, place):
     st.booleans(),
 )
 def test_looks_by_turns_good_and_bad_never_move(rules, other, begins):
-    balance = Balance(rules)
+    balance = Threshold(rules)
     course = [replace(BAD if batch % 2 == begins else other, batch=batch) for batch in range(60)]
     assert not any(balance.decide(look).move for look in course)
 
@@ -121,7 +121,7 @@ def test_looks_by_turns_good_and_bad_never_move(rules, other, begins):
 @settings(max_examples=200, deadline=None)
 @given(RULES, st.integers(0, 5))
 def test_lasting_imbalance_moves_once_per_rest_and_looks(rules, takes):
-    balance, moves, until = Balance(rules), [], None
+    balance, moves, until = Threshold(rules), [], None
     for batch in range(100):
         look = replace(BAD, batch=batch, moving=until is not None)
         if until == batch:
@@ -138,7 +138,7 @@ def test_lasting_imbalance_moves_once_per_rest_and_looks(rules, takes):
 @settings(max_examples=300, deadline=None)
 @given(RULES, courses(), st.lists(LOOKS, max_size=5), st.integers(0, 39))
 def test_looks_without_a_new_batch_change_nothing(rules, course, more, place):
-    plain, disturbed = Balance(rules), Balance(rules)
+    plain, disturbed = Threshold(rules), Threshold(rules)
     newest = -1
     for i, look in enumerate(course):
         assert disturbed.decide(look) == plain.decide(look)
@@ -150,7 +150,7 @@ def test_looks_without_a_new_batch_change_nothing(rules, course, more, place):
 @settings(max_examples=200, deadline=None)
 @given(RULES.filter(lambda rules: rules.gain > 0), st.lists(LOOKS, max_size=30), st.floats(0.0, 0.99))
 def test_behind_for_another_reason_never_moves(rules, course, share):
-    balance = Balance(rules)
+    balance = Threshold(rules)
     for batch, look in enumerate(course):
         overrun_ms = 500.0
         least_ms = min(overrun_ms, rules.gain * 1500.0)

@@ -15,12 +15,12 @@ from scipy.optimize import linear_sum_assignment
 
 import meander as me
 from meander import Problem, plan
-from meander.measure.transitions import Transitions
-from meander.planning.ahead import learned
-from meander.planning.ahead import learned_kernel as kernel
-from meander.planning.ahead.exact import Case
-from meander.planning.ahead.learned import STILL, LearnedOutlook
-from meander.planning.ahead.outlook import FAR
+from meander.outlook import learned
+from meander.outlook import learned_kernel as kernel
+from meander.outlook.exact import Case
+from meander.outlook.learned import STILL, LearnedOutlook
+from meander.outlook.outlook import FAR
+from meander.outlook.transitions import Transitions
 from meander.types import runs
 
 SEEDS = st.integers(0, 10**9)
@@ -331,10 +331,10 @@ def test_look_returns_its_estimate_and_rates_nothing_it_looked_at_better(seed):
     rng = random.Random(seed)
     outlook = random_outlook(rng, most_bins=12)
     problem = random_problem(rng, outlook)
-    scene, wanted, lo = outlook._scene(problem), problem.wanted, outlook.transitions.lo
+    scene, wanted, lo = outlook.scene_of(problem), problem.wanted, outlook.transitions.lo
     ends, keeps = outlook.present(problem)
     edge = np.array([0, *ends])
-    strengths, noise = learned._proposed(scene.weights.shape[1])
+    strengths, noise = learned.proposed(scene.weights.shape[1])
 
     def look(some):
         return kernel.look(

@@ -84,7 +84,7 @@ def test_free_never_moves_more_than_ssm(problem):
 
 def test_an_unknown_planner_or_option_is_named():
     problem = meander.Problem([1], [1], [0], 1)
-    with pytest.raises(meander.InvalidOption, match="no planner 'best'; the planners are ssm, mtm, free"):
+    with pytest.raises(meander.InvalidOption, match="no planner 'best'; the planners are .*mtm.*ssm, free"):
         plan(problem, "best")
     with pytest.raises(meander.InvalidOption, match="planner even has no option 'seed'; its options: none"):
         plan(problem, "even", seed=1)

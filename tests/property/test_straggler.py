@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from meander.control import Sample, Straggler, Straggling, View
+from meander.control import LoadWindow, Sample, Straggler, StragglerRules
 from meander.errors import InvalidOption
 
 BINS = 6
@@ -72,7 +72,7 @@ def asked(course, gamma):
 @settings(max_examples=100, deadline=None)
 @given(samples(), st.sampled_from([None, 0, 0.25, 1]), st.sets(st.integers(0, 6)))
 def test_the_figures_of_a_view(course, gamma, workers):
-    view = View.of(course, sorted(workers), gamma)
+    view = LoadWindow.of(course, sorted(workers), gamma)
     newest = course[-1]
     assert view.workers == tuple(sorted(workers | set(newest.owner)))
     load, computing = asked(course, gamma)
@@ -96,7 +96,7 @@ def test_the_figures_of_a_view(course, gamma, workers):
 @settings(max_examples=100, deadline=None)
 @given(samples())
 def test_service_is_rows_per_busy_time_or_goes_with_the_work_of_a_row(course):
-    view, newest = View.of(course), course[-1]
+    view, newest = LoadWindow.of(course), course[-1]
     since = next((i + 1 for i in reversed(range(len(course))) if course[i].owner != newest.owner), 0)
 
     def work_and_rows(owner, worker):
@@ -135,7 +135,7 @@ def test_an_alpha_is_refused_exactly_where_it_cannot_fire(workers, alpha, data):
     hot = data.draw(st.integers(0, workers - 1))
     rows = [100 if j == hot else 0 for j in owner]
     all_on_one = Sample(0, 1.0, ([0] * workers,), (rows,), rows, {}, owner)
-    straggler = Straggler(Straggling(alpha=alpha, window=1))
+    straggler = Straggler(StragglerRules(alpha=alpha, window=1))
     straggler.note(all_on_one)
     assume(abs(alpha - (workers - 1)) > 1e-6)
     if alpha < workers - 1:
@@ -145,12 +145,12 @@ def test_an_alpha_is_refused_exactly_where_it_cannot_fire(workers, alpha, data):
     else:
         with pytest.raises(InvalidOption, match=f"among {workers} workers"):
             straggler.decide(owner, moving=False)
-        assert View.of([all_on_one]).imbalance < alpha
-    assert Straggling().limit(workers) < workers - 1
+        assert LoadWindow.of([all_on_one]).imbalance < alpha
+    assert StragglerRules().limit(workers) < workers - 1
 
 
 RULES = st.builds(
-    Straggling,
+    StragglerRules,
     alpha=st.sampled_from([None, None, 0.1, 0.5]),
     window=st.integers(1, 4),
     rest=st.none() | st.integers(1, 6),
@@ -213,7 +213,7 @@ def spread_out(rows, workers):
 @settings(max_examples=60, deadline=None)
 @given(
     st.builds(
-        Straggling,
+        StragglerRules,
         alpha=st.sampled_from([None, 0.1, 0.5]),
         window=st.integers(1, 3),
         least=st.integers(1, 4),
@@ -226,7 +226,9 @@ def spread_out(rows, workers):
     st.integers(2, 4),
     st.integers(1, 4),
 )
-@example(Straggling(alpha=0.1, window=1, least=4, most=7), [10] * 6, 0.01, 4, 4)  # 6 workers, one bin each, hardly busy
+@example(
+    StragglerRules(alpha=0.1, window=1, least=4, most=7), [10] * 6, 0.01, 4, 4
+)  # 6 workers, one bin each, hardly busy
 def test_a_steady_workload_comes_to_rest(rules, rows, row_s, workers, owners):
     """Whatever it does at first, under a workload that never changes it ends at one number of workers."""
     straggler, rescaled = Straggler(rules), []

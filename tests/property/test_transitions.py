@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meander.measure import Transitions, migrations, worker_counts
-from meander.measure.transitions import tally
+from meander.outlook import Transitions, migrations, worker_counts
+from meander.outlook.transitions import tally
 
 ranges = st.tuples(st.integers(1, 40), st.integers(1, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from meander.apps import patterns, words
-from meander.apps.source import at_rate
-from meander.apps.tweets import Tweets
+from meander_lab.apps import patterns, words
+from meander_lab.apps.source import at_rate
+from meander_lab.apps.tweets import Tweets
 from streams import Feed, wait_until
 
 pytestmark = pytest.mark.spark
@@ -74,8 +74,8 @@ def test_patterns_are_exact_through_a_rescale_a_crash_in_the_loop_and_a_restart(
     class Fragile(type(sink)):
         """A sink in memory that can fail: what a version has left by then is there when it is made again."""
 
-        def write(self, output, gateway, session, version):
-            super().write(output, gateway, session, version)
+        def write(self, output, version):
+            super().write(output, version)
             if failing:
                 raise RuntimeError(failing.pop())
 

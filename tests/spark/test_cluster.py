@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from meander.planning.ahead.practice import Effort
+from meander.outlook.practice import Effort
 from streams import PATIENCE_S, Feed, by_batch, cut, executors, files_written, recounted, state_of, wait_until
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,7 @@ import pytest
 import meander as me
 from meander.cli import main
 from meander.errors import InvalidOption
-from meander.planning.ahead.practice import Effort
+from meander.outlook.practice import Effort
 from streams import Feed, state_of
 
 pytestmark = pytest.mark.spark

@@ -10,6 +10,9 @@ import pyarrow as pa
 import pytest
 
 import meander as me
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
+from meander.engine.driver import hook
 from streams import PATIENCE_S, Feed, state_of, wait_until
 
 pytestmark = pytest.mark.spark
@@ -21,13 +24,28 @@ def words(rows: int, rng: random.Random) -> pa.Table:
     return pa.table({"word": [f"w{int(rng.paretovariate(0.5)) % 300}" for _ in range(rows)]})
 
 
+class LastWords(me.sinks.Memory):
+    """Keeps output as long as it may, then fails."""
+
+    def __init__(self):
+        super().__init__("output")
+        self.left: int | None = None
+        """So many versions more are taken; None: all."""
+
+    def write(self, output, version):
+        if self.left == 0:
+            raise me.QueryFailed("the driver is gone")
+        self.left = None if self.left is None else self.left - 1
+        super().write(output, version)
+
+
 class Case:
     """A query that counts words, fed batch by batch, with what it must have emitted so far."""
 
     def __init__(self, spark, folder, chain=False, seed=1, rows=300, **options):
         self.spark, self.folder, self.rng, self.rows = spark, folder, random.Random(seed), rows
         self.feed = Feed(folder / "in", pa.schema([("word", pa.string())]))
-        self.sink = me.sinks.memory()
+        self.sink = LastWords()
         self.chain = chain
         self.options = {"workers": 2, "bins": BINS, "idle_after_s": 0.3, "snapshot_every": 8, "retain": 1000, **options}
         self.given: list[Counter] = []
@@ -38,6 +56,11 @@ class Case:
         if self.chain:
             stream = stream.key_by("count").count("words")
         return stream.start(self.folder / "ck", self.sink, **self.options)
+
+    @property
+    def log(self):
+        """What is committed, read from the checkpoint alone."""
+        return Log.open(Location.of(str(self.folder / "ck")))
 
     def go(self, batches=1):
         """Feed batches and wait until they are committed."""
@@ -53,7 +76,7 @@ class Case:
         for batch in self.given:
             so_far += batch
             expected.append({word: so_far[word] for word in batch})
-        batch_of = {each.version: each.batch for each in self.query._engine.log.commits(0)}
+        batch_of = {each.version: each.batch for each in self.log.commits(0)}
         emitted: dict[int, dict[str, int]] = {}
         found = self.sink.to_arrow()
         for version, word, count in zip(*(found[name].to_pylist() for name in ("batch", "word", "count")), strict=True):
@@ -168,7 +191,8 @@ def test_rebalance_and_move_and_dry_runs(case):
         (lambda q: q.move({BINS: 1}), "bin"),
         (lambda q: q.move({1: -1}), "worker of bin 1"),
         (lambda q: q.move({1: 1}, tau=0.1), "move has no option 'tau'"),
-        (lambda q: q.rescale(3, mode="pause_bins", operator=1), "pause_bins"),
+        (lambda q: q.rescale(3, mode="pause_bins", operator=1), "pause_bins holds rows back before the first operator"),
+        (lambda q: q.rescale(3, mode="pause", at=7), "mode pause moves bins as soon as it begins"),
     ],
 )
 def test_slips_are_told_at_once(slips, call, named):
@@ -283,27 +307,52 @@ def test_the_other_ways_give_the_same_results(case, mode):
 
 
 def test_rows_held_back_come_once_also_when_the_driver_ends_in_between(case, monkeypatch):
-    case = case()
+    case = case(idle_after_s=60)
     case.go(2)
-    query = case.query
-    advance = type(query._engine).advance
-
-    def ends(engine, rows, batch, tick, offsets, only=None, waiting=None):
-        if tick == 1 and only is not None:
-            raise me.QueryFailed("the driver is gone")
-        advance(engine, rows, batch, tick, offsets, only, waiting)
-
-    monkeypatch.setattr(type(query._engine), "advance", ends)
-    query.rescale(3, mode="pause_bins")
-    wait_until(lambda: query._runner.holds_back, "rows to be held back")
+    move = case.query.rescale(3, mode="pause_bins")
+    wait_until(lambda: move.status == "running", "rows to be held back")
+    case.sink.left = 1  # the version of the rows that need not wait
     with pytest.raises(me.QueryFailed, match="the driver is gone"):
         case.go(1)
-    monkeypatch.undo()
+    assert 0 < case.log.last.rows < sum(case.given[-1].values())
+    assert case.log.last.journal["hook"]["name"] == "pause_bins"
+    case.sink.left = None
+    with monkeypatch.context() as patch:
+        patch.setattr(hook, "plugins", lambda group: {})
+        with pytest.raises(me.CheckpointError, match="the hook 'pause_bins', and no installed package has it"):
+            case.start()
     case.query = case.start()
     case.go(2)
-    case.query.stop()
-    so_far = sum(case.given, Counter())
-    assert {row["word"]: row["count"] for row in state_of(case.folder / "ck")} == so_far
+    first, second, *_ = (each for each in case.log.commits(0) if each.batch == 2)
+    assert (first.tick, second.tick, first.rows + second.rows) == (0, 1, case.rows)
+    assert "hook" not in second.journal
+    assert case.query.migration.wait(PATIENCE_S)
+    assert len(case.query.workers) == 3
+    case.finish()
+
+
+def test_rows_wait_by_the_key_as_it_is_computed(spark, tmp_path):
+    """An expression for the key may replace the column it reads: it is computed once, also where rows wait."""
+    from pyspark.sql import functions as F
+
+    feed = Feed(tmp_path / "in", pa.schema([("word", pa.string())]))
+    rng, given = random.Random(5), Counter()
+    stream = me.stream(feed.read(spark)).key_by(F.concat(F.lit("a "), F.col("word")).alias("word")).count()
+    query = stream.start(tmp_path / "ck", me.sinks.memory(), workers=2, bins=BINS, idle_after_s=60)
+    moves = []
+    for _ in range(3):
+        rows = words(300, rng)
+        given.update(f"a {word}" for word in rows["word"].to_pylist())
+        feed.add(rows)
+        query.process_all_available()
+        if not moves:
+            moves.append(query.rescale(3, mode="pause_bins"))
+            wait_until(lambda: moves[0].status == "running", "rows to be held back")
+    assert moves[0].wait(PATIENCE_S)
+    query.stop()
+    assert 0 < moves[0].report.rows_held < 600
+    assert query.misrouted == 0
+    assert {row["word"]: row["count"] for row in state_of(tmp_path / "ck")} == given
 
 
 def test_moves_as_data_take_effect_at_their_batch(spark, tmp_path):
@@ -315,13 +364,13 @@ def test_moves_as_data_take_effect_at_their_batch(spark, tmp_path):
         case.go(1)
         wait_until(lambda: any(each["event"] == "planned" for each in case.query.events), "the moves")
         control.add(pa.table({"batch": [6], "bin": [7], "worker": [1]}))  # what came before is not forgotten for it
-        wait_until(lambda: case.query._engine.moves.count == 2, "the second moves")
+        wait_until(lambda: any(each.get("migration") == 2 for each in case.query.events), "the second moves")
         owner_at: dict[int, tuple[int, int, int]] = {}
         for _ in range(7):
             case.go(1)
-            log = case.query._engine.log.last
-            owner = log.stages[0].owner
-            owner_at[log.batch] = (owner[0], owner[5], owner[31])
+            last = case.log.last
+            owner = last.operators[0].owner
+            owner_at[last.batch] = (owner[0], owner[5], owner[31])
         assert [owner_at[batch][0] for batch in (3, 4, 5, 6, 7)] == [0, 1, 1, 0, 0]
         assert [owner_at[batch][1] for batch in (3, 4, 5)] == [0, 1, 1]
         assert owner_at[3][2] == 2

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 import meander as me
+from meander.native.internals import Internals
 from pour import PARTITIONS, Load, counts, on, plain_session, started
 from streams import PATIENCE_S, wait_until
 
@@ -30,7 +31,7 @@ def _published_elsewhere(monkeypatch, tmp_path):
 def test_an_aggregate_is_seen_spread_drained_and_rescaled(spark, tmp_path):
     load = Load(tmp_path / "in", 1)
     query, latest = started(load, load.feed.read(spark).groupBy("key").count(), tmp_path, "update")
-    with load, me.attach(query, within_s=PATIENCE_S) as attached:
+    with load, me.attach(query, within_s=PATIENCE_S, locality_wait="30s") as attached:
         assert attached.operators == {0: "0:stateStoreSave"}
         executors = attached.executors
         assert len(executors) == 3
@@ -55,7 +56,7 @@ def test_an_aggregate_is_seen_spread_drained_and_rescaled(spark, tmp_path):
         assert (report.bins, report.steps) == (proposal.bins, len(proposal.steps))
         # At most one partition comes to an executor in one batch.
         for step in proposal.steps:
-            assert max(Counter(shift.target for shift in step.shifts).values()) == 1
+            assert max(Counter(move.target for move in step.moves).values()) == 1
         assert spread.progress.eta_s == 0.0
 
         in_and_out(attached)
@@ -67,7 +68,7 @@ def test_an_aggregate_is_seen_spread_drained_and_rescaled(spark, tmp_path):
         assert {"steered", "arrived", "executors", "migration"} <= set(events)
     query.processAllAvailable()
     query.stop()
-    assert {key: found[1] for key, found in latest.items()} == counts(load)
+    assert {key: row[1] for key, row in latest.items()} == counts(load)
     with pytest.raises(me.QueryFailed, match="attach again"):
         attached.observe()
     attached_again_refused(query)
@@ -103,7 +104,8 @@ def test_a_join_moves_with_its_four_stores(spark, tmp_path):
     query, latest = started(load, joined, tmp_path, "append")
     with load, me.attach(query, within_s=PATIENCE_S) as attached:
         assert attached.operators == {0: "0:symmetricHashJoin"}
-        assert len(attached._placement.operators[0].stores) == 4
+        (operator,) = Internals.of(query).operators()
+        assert len(operator.stores) == 4
         executors = attached.executors
         assert attached.move(dict.fromkeys(range(PARTITIONS), executors[-1]), schedule="all_at_once").wait(PATIENCE_S)
         assert on(attached) == {executors[-1]: PARTITIONS}
@@ -148,15 +150,16 @@ def test_transform_with_state_is_kept_balanced(spark, tmp_path):
     with load, me.attach(query, within_s=PATIENCE_S) as attached:
         executors = attached.executors
         assert attached.move(dict.fromkeys(range(PARTITIONS), executors[0]), schedule="all_at_once").wait(PATIENCE_S)
-        pilot = attached.keep_balanced(tau=0.5, every=0.2, looks=2, rest_batches=2, gain=0.0)
-        wait_until(lambda: len(on(attached)) == len(executors), "the pilot spreads what is on one executor")
-        pilot.stop()
-        assert any(each["event"] == "pilot" and each["move"] for each in attached.events)
+        balancer = attached.keep_balanced("threshold", tau=0.5, every=0.2, looks=2, rest_batches=2, gain=0.0)
+        wait_until(lambda: len(on(attached)) == len(executors), "the balancer spreads what is on one executor")
+        balancer.stop()
+        assert any(each["event"] == "balancer" and each["action"] == "balance" for each in attached.events)
+        assert balancer.decision.reason
         assert attached.migration.wait(PATIENCE_S)
         in_and_out(attached)
     query.processAllAvailable()
     query.stop()
-    assert {key: found[1] for key, found in latest.items()} == counts(load)
+    assert {key: row[1] for key, row in latest.items()} == counts(load)
 
 
 @pytest.mark.fault  # nothing is killed; it is slow

@@ -19,18 +19,18 @@ def _published_elsewhere(monkeypatch, tmp_path):
 @pytest.fixture
 def attached(spark, tmp_path):
     """Attach to a query over the rows of a load, made by a function of its stream."""
-    found = []
+    handles = []
 
     def to(make, mode="update"):
         load = Load(tmp_path / "in", 5, rows=30)
         query, _ = started(load, make(load.feed.read(spark)), tmp_path, mode)
         load.add()
         query.processAllAvailable()
-        found.append(me.attach(query, within_s=PATIENCE_S))
-        return found[-1]
+        handles.append(me.attach(query, within_s=PATIENCE_S))
+        return handles[-1]
 
     yield to
-    for each in found:
+    for each in handles:
         each.detach()
 
 
@@ -55,45 +55,58 @@ def counted_in_pandas(rows):
     ids=["aggregate", "dedup", "applyInPandasWithState"],
 )
 def test_stateful_operators_are_found_and_seen(attached, make, name):
-    found = attached(make)
-    assert found.operators == {0: name}
-    seen = found.observe()
+    handle = attached(make)
+    assert handle.operators == {0: name}
+    seen = handle.observe()
     assert {each.group for each in seen.partitions} == {name}
     assert {each.executor for each in seen.partitions} == {"driver"}
     assert str(seen)
 
 
 def test_in_local_mode_everything_is_seen_and_nothing_moves(attached):
-    found = attached(lambda rows: rows.groupBy("key").count())
-    for wish in (found.spread, found.rebalance, lambda: found.move({0: 0}, dry_run=True)):
+    handle = attached(lambda rows: rows.groupBy("key").count())
+    for request in (handle.spread, handle.rebalance, lambda: handle.move({0: 0}, dry_run=True)):
         with pytest.raises(me.InvalidOption, match="local mode|no executor"):
-            wish()
+            request()
     with pytest.raises(me.InvalidOption, match="there is no executor '7'; there are: driver"):
-        found.drain(7)
+        handle.drain(7)
     with pytest.raises(me.InvalidOption, match="the last one"):
-        found.drain("driver")
+        handle.drain("driver")
     with pytest.raises(me.InvalidOption, match="rescale has no option 'planer'"):
-        found.rescale(1, planer="free")
+        handle.rescale(1, planer="free")
     with pytest.raises(me.InvalidOption, match="cannot share 2 state partitions"):
-        found.rescale(3)
+        handle.rescale(3)
     with pytest.raises(me.InvalidOption, match="there is no operator 'count'; there are: 0:stateStoreSave"):
-        found.spread(operator="count")
+        handle.spread(operator="count")
     with pytest.raises(me.InvalidOption, match="tries is 0"):
-        found.spread(tries=0)
+        handle.spread(tries=0)
     with pytest.raises(me.InvalidOption, match="it is you who says"):
-        found.move({0: 0}, planner="free")
-    with pytest.raises(me.InvalidOption, match="keep_balanced has no option 'tao'; there are: every, tau"):
-        found.keep_balanced(tao=0.1)
+        handle.move({0: 0}, planner="free")
+    with pytest.raises(me.InvalidOption, match="no option 'tao'"):
+        handle.keep_balanced(tao=0.1)
+    with pytest.raises(me.InvalidOption, match="there is no policy 'pilot'; there are: straggler, threshold"):
+        handle.keep_balanced("pilot")
+    with pytest.raises(me.InvalidOption, match="slack is -1"):
+        handle.keep_balanced("threshold", slack=-1)
+    with pytest.raises(me.InvalidOption, match="keep_balanced has no option 'at'"):
+        handle.keep_balanced(at="02:00")
+    with pytest.raises(me.InvalidOption, match="every is 0"):
+        handle.keep_balanced(every=0)
+    with pytest.raises(me.InvalidOption, match="in local mode"):
+        handle.keep_balanced()
+    for option in ({"at": 7}, {"mode": "live"}):
+        with pytest.raises(me.InvalidOption, match="has no option"):
+            handle.spread(**option)
 
 
 def test_a_stage_with_one_task_for_all_partitions_cannot_be_placed(spark, tmp_path, attached):
-    found = attached(lambda rows: rows.groupBy().count())
+    handle = attached(lambda rows: rows.groupBy().count())
     load = Feed(tmp_path / "in", Load(tmp_path / "other", 5).feed.schema)
-    query = found._placement.internals.query
+    query = handle.query
     load.add(Load(tmp_path / "more", 6).batches[0])
     query.processAllAvailable()
     with pytest.raises(me.InvalidOption, match="runs 1 tasks for 2 state partitions"):
-        found.spread()
+        handle.spread()
 
 
 def test_what_is_not_a_running_stateful_query_is_refused(spark, tmp_path, monkeypatch):

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import meander as me
-from meander.nexmark.model import AUCTION, BID, KINDS, PERSON
-from meander.nexmark.queries import QUERIES, Options
+from meander_lab.nexmark.model import AUCTION, BID, KINDS, PERSON
+from meander_lab.nexmark.queries import QUERIES, Options
 from nexmark_sql import text
 from streams import PATIENCE_S
 

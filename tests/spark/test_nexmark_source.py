@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 
 import meander as me
 from meander.errors import InvalidOption
-from meander.nexmark.generator.config import Config
-from meander.nexmark.generator.events import events
-from meander.nexmark.model import KINDS
-from meander.nexmark.source import NAME, Loop, register
-from meander.nexmark.streams import Events
+from meander_lab.nexmark.generator.config import Config
+from meander_lab.nexmark.generator.events import events
+from meander_lab.nexmark.model import KINDS
+from meander_lab.nexmark.source import NAME, Loop, register
+from meander_lab.nexmark.streams import Events
 from streams import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.spark

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from meander.apps import pairs
-from meander.apps.pairs import Loop, Reader, streams
-from meander.apps.rides import Rides
-from meander.apps.zipf import ZipfStreams
 from meander.errors import InvalidOption
+from meander_lab.apps import pairs
+from meander_lab.apps.pairs import Loop, Reader, streams
+from meander_lab.apps.rides import Rides
+from meander_lab.apps.zipf import ZipfStreams
 from streams import PATIENCE_S
 
 ZIPF = ZipfStreams(0.8, 300, seed=2)

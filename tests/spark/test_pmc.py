@@ -12,12 +12,12 @@ import pytest
 
 import meander as me
 from meander.errors import InvalidOption, InvalidProblem, TooLarge
-from meander.measure.transitions import Transitions
-from meander.planning.ahead import ExactOutlook, LearnedOutlook, files
-from meander.planning.ahead.exact import solve
-from meander.planning.ahead.practice import SETS, Effort, Lesson, learn
-from meander.spark import pmc as module
-from meander.spark.pmc import DRIFT, pmc
+from meander.outlook import ExactOutlook, LearnedOutlook, files
+from meander.outlook import pmc as module
+from meander.outlook.exact import solve
+from meander.outlook.pmc import DRIFT, pmc
+from meander.outlook.practice import SETS, Effort, Lesson, learn
+from meander.outlook.transitions import Transitions
 
 pytestmark = pytest.mark.spark
 

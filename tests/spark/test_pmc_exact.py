@@ -7,11 +7,10 @@ import pytest
 
 import meander as me
 from meander.errors import InvalidOption, TooLarge
-from meander.measure.transitions import Transitions
-from meander.planning.ahead import files
-from meander.planning.ahead.exact import Case, solve
-from meander.spark import pmc_exact
-from meander.spark.pmc_exact import enumerated, exact
+from meander.outlook import files, pmc_exact
+from meander.outlook.exact import Case, solve
+from meander.outlook.pmc_exact import enumerated, exact
+from meander.outlook.transitions import Transitions
 
 pytestmark = pytest.mark.spark
 

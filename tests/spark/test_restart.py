@@ -191,7 +191,7 @@ def test_the_users_exception_stops_the_query_with_his_traceback_and_bin(spark, t
         query.await_termination(PATIENCE_S)
     told = str(stopped.value)
     unlucky = KeyType.of([pa.field("key", pa.int64())]).encode([pa.array([13], pa.int64())])
-    assert told.splitlines()[0].startswith("fold (stage 0, worker ")
+    assert told.splitlines()[0].startswith("fold (operator 0, worker ")
     assert f"in bin {int(unlucky.bins(256)[0])} failed in version 1: ArithmeticError: thirteen is unlucky" in told
     assert "in refuse_unlucky" in told
     assert "in picky" in told

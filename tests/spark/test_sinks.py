@@ -105,8 +105,8 @@ def test_large_output_goes_through_files_and_can_be_read_twice(spark, tmp_path):
     told = []
 
     class Curious(me.sinks.Sink):
-        def write(self, output, gateway, session, version):
-            frame = output.frame(gateway, session)
+        def write(self, output, version):
+            frame = output.frame()
             answer = (frame.count(), frame.distinct().count(), len(frame.limit(1).collect()), frame.toArrow())
             told.append((len(output.files), output.small, *answer))
 

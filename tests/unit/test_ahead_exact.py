@@ -12,13 +12,13 @@ import pytest
 
 from meander import Problem, plan
 from meander.errors import Damaged, Infeasible, InvalidOption, InvalidProblem, TooLarge
-from meander.measure.transitions import Transitions
-from meander.planning.ahead import exact, files
-from meander.planning.ahead.exact import Case, solve
-from meander.planning.ahead.exact_outlook import ExactOutlook
-from meander.planning.ahead.outlook import Outlook
+from meander.outlook import exact, files
+from meander.outlook.exact import Case, solve
+from meander.outlook.exact_outlook import ExactOutlook
+from meander.outlook.outlook import Outlook
+from meander.outlook.partitions import partitions
+from meander.outlook.transitions import Transitions
 from meander.planning.intervals import prefix_sums
-from meander.planning.partitions import partitions
 
 PAPER = Transitions.given([[0.3, 0.6, 0.1], [0.3, 0.4, 0.3], [0.1, 0.5, 0.4]], lo=2)
 UP_AND_DOWN = Transitions.given([[0, 1, 0], [0.5, 0, 0.5], [0, 1, 0]], lo=2)
@@ -367,8 +367,8 @@ def test_another_kind_of_outlook_plugs_in_by_being_defined(outlook, tmp_path):
 
 def test_a_fingerprint_is_the_same_in_every_process_and_another_for_other_inputs(outlook):
     code = (
-        "from meander.measure.transitions import Transitions\n"
-        "from meander.planning.ahead.exact import Case\n"
+        "from meander.outlook.transitions import Transitions\n"
+        "from meander.outlook.exact import Case\n"
         "import sys\n"
         "m = Transitions.given([[0.3, 0.6, 0.1], [0.3, 0.4, 0.3], [0.1, 0.5, 0.4]], lo=2)\n"
         "print(Case.of([1, 2, 3.5], [4, 5, 6], m).fingerprint)\n"

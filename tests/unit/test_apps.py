@@ -14,15 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from meander.apps import loop, patterns, source
-from meander.apps.tweets import Tweets
-from meander.cli import experiment as command
+from meander.engine.spark.output import SparkOutput
 from meander.errors import InvalidOption
-from meander.experiments import LIVE, Course, Finding, Live, ding_live, ding_window
-from meander.experiments.delays import Delays, longest_gap_s
 from meander.operators.custom import Custom, paired
 from meander.route.schema import schema
-from meander.spark.sinks import Sink
+from meander.sinks import Sink
+from meander_lab.apps import loop, patterns, source
+from meander_lab.apps.tweets import Tweets
+from meander_lab.cli import experiment as command
+from meander_lab.experiments import LIVE, Finding, Live, LiveTiming, ding_live, ding_window
+from meander_lab.experiments.delays import Delays, longest_gap_s
 from naive import Engine, RealState, listed
 
 # --- tweets ---
@@ -266,16 +267,16 @@ def test_patterns_of_tweets_are_their_combinations(given_, size):
 
 
 def test_rules_that_make_no_sense_or_have_changed_are_refused(tmp_path):
-    rules = patterns.Rules(5, 2, 3, 12)
+    rules = patterns.SearchRules(5, 2, 3, 12)
     assert rules.patterns == 12 + 66 + 220
     with pytest.raises(InvalidOption, match="a tweet of 60 words has 5,985,197 patterns of up to 5 words"):
-        patterns.Rules(5, 2, 5, 60)
+        patterns.SearchRules(5, 2, 5, 60)
     with pytest.raises(InvalidOption, match="threshold is 0"):
-        patterns.Rules(5, 0, 3, 12)
-    patterns._same_rules(tmp_path / "rules.json", rules)
-    patterns._same_rules(tmp_path / "rules.json", rules)
+        patterns.SearchRules(5, 0, 3, 12)
+    patterns.check_same_rules(tmp_path / "rules.json", rules)
+    patterns.check_same_rules(tmp_path / "rules.json", rules)
     with pytest.raises(InvalidOption, match="began with threshold 2 and is given 3; take that, or a new checkpoint"):
-        patterns._same_rules(tmp_path / "rules.json", patterns.Rules(5, 3, 3, 12))
+        patterns.check_same_rules(tmp_path / "rules.json", patterns.SearchRules(5, 3, 3, 12))
 
 
 # --- the loop ---
@@ -285,18 +286,14 @@ class Kept(Sink):
     def __init__(self):
         self.versions = {}
 
-    def write(self, output, gateway, session, version):
-        self.versions[version] = output.small.to_pylist()
+    def write(self, output, version):
+        self.versions[version] = output.to_arrow().to_pylist()
 
 
-class Given:
-    """An output that is small."""
-
-    def __init__(self, *rows):
-        names = patterns.Detector.output
-        self.small = pa.Table.from_pylist(
-            [dict(zip(schema(names).names, row, strict=True)) for row in rows], schema(names)
-        )
+def an_output(*rows):
+    columns = schema(patterns.Detector.output)
+    table = pa.Table.from_pylist([dict(zip(columns.names, row, strict=True)) for row in rows], columns)
+    return SparkOutput(columns, [table], [], None, None)
 
 
 BACK_ROW = ("a", None, None, 5, 1)
@@ -305,21 +302,21 @@ RESULT = ("a b", 3, True, 5, None)
 
 def test_feedback_goes_round_once_its_version_is_committed(tmp_path):
     results = Kept()
-    round_ = loop.Loop(tmp_path, patterns.divided, results)
-    round_.write(Given(BACK_ROW, RESULT), None, None, 0)
+    round_ = loop.FeedbackLoop(tmp_path, patterns.divided, results)
+    round_.write(an_output(BACK_ROW, RESULT), 0)
     assert [row["pattern"] for row in results.versions[0]] == ["a b"]
     assert round_.release(-1) == 0
     assert not list(round_.rows.iterdir())
     first = (round_.waiting / "000000000000.json").read_text()
     assert first == '{"above": 1, "at": 5, "pattern": "a"}\n'
     # Not committed: made again, with another outcome, and then with the same.
-    round_.write(Given(RESULT), None, None, 0)
+    round_.write(an_output(RESULT), 0)
     assert not list(round_.waiting.iterdir())
-    round_.write(Given(RESULT, BACK_ROW), None, None, 0)
+    round_.write(an_output(RESULT, BACK_ROW), 0)
     assert (round_.waiting / "000000000000.json").read_text() == first
     # The next version begins, so this one is committed, whoever makes it.
-    again = loop.Loop(tmp_path, patterns.divided, results)
-    again.write(Given(), None, None, 1)
+    again = loop.FeedbackLoop(tmp_path, patterns.divided, results)
+    again.write(an_output(), 1)
     assert [path.name for path in round_.rows.iterdir()] == ["000000000000.json"]
     assert again.release(1) == 0
 
@@ -327,7 +324,7 @@ def test_feedback_goes_round_once_its_version_is_committed(tmp_path):
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidOption, match="feedback cannot go round in .*: not a directory; give a local checkpoint"):
-        loop.Loop(tmp_path / "file" / "there", patterns.divided, Kept())
+        loop.FeedbackLoop(tmp_path / "file" / "there", patterns.divided, Kept())
 
 
 def test_subsets_of_random_patterns_have_one_word_less():
@@ -360,14 +357,14 @@ def test_the_longest_gap_is_one_that_touches_the_time_asked_for(ends, first, mor
 
 
 def test_a_course_is_scaled_as_a_whole():
-    quick = Course.quick().scaled()
+    quick = LiveTiming.quick().scaled()
     assert quick.windows_s == pytest.approx((7.2, 14.4))
     assert (quick.minute_s, quick.after_s, quick.scale) == pytest.approx((7.2, 14.4, 0.12))
-    half = Course().scaled(0.5)
+    half = LiveTiming().scaled(0.5)
     assert (half.windows_s, half.window_s, half.minute_s) == ((15.0, 30.0, 45.0, 60.0, 75.0), 45.0, 30.0)
     with pytest.raises(InvalidOption, match="scale is 0"):
-        Course().scaled(0)
-    live = Live(None, Course())
+        LiveTiming().scaled(0)
+    live = Live(None, LiveTiming())
     assert 40 < LIVE["ding-window"].minutes(live) < 90
     assert 28 < LIVE["ding-live"].minutes(live) < 35
 
@@ -384,7 +381,7 @@ def window_rows(scale=1.0, **means):
 
 
 def test_the_paragraph_on_windows_follows_the_figures():
-    said = ding_window._says(window_rows(ssm=(200, 300), mtm=(150, 310), consistent_hash=(250, 290), even=(400, 500)))
+    said = ding_window.says(window_rows(ssm=(200, 300), mtm=(150, 310), consistent_hash=(250, 290), even=(400, 500)))
     assert "8 workers became 6 at 40 tweets a second; all times are the papers'." in said
     assert "that of ssm grows from 200.00 to 300.00 ms" in said
     assert "ssm is below consistent hashing at 1 of 2 windows and mtm at 1" in said
@@ -392,7 +389,7 @@ def test_the_paragraph_on_windows_follows_the_figures():
     assert "even is at least 400 ms" in said
     assert "1.50 to 5.00 times what it was" in said
     rows = window_rows(0.5, ssm=(2, 2), mtm=(2, 2), consistent_hash=(2, 2), even=(2, 2))
-    assert "all times are 0.5 of the papers'" in ding_window._says(rows)
+    assert "all times are 0.5 of the papers'" in ding_window.says(rows)
 
 
 def live_rows(live, restart, scale=1.0):
@@ -409,17 +406,17 @@ def live_rows(live, restart, scale=1.0):
 
 def test_the_paragraph_on_live_migration_follows_the_figures(tmp_path):
     rows = live_rows(live=(900, 100, 150, 120), restart=(900, 100, 3000, math.nan))
-    said = ding_live._says(rows)
+    said = ding_live.says(rows)
     assert "in minute 3 of 4 at 40 tweets a second" in said
     assert "With live the mean delay is 100 ms in the minutes before and at most 150 ms" in said
     assert "at most 3000 ms in one from then on, 30.0 times as much" in said
     assert "between two commits is 9.0 s" in said
     assert "a restart is 20.0 times that of live" in said
     assert "run into each other" not in said
-    assert "a minute is 6 s here" in ding_live._says(live_rows((1, 7000, 2, 3), (1, 2, 3, 4), 0.1))
-    assert "run into each other" in ding_live._says(live_rows((1, 7000, 2, 3), (1, 2, 3, 4), 0.1))
+    assert "a minute is 6 s here" in ding_live.says(live_rows((1, 7000, 2, 3), (1, 2, 3, 4), 0.1))
+    assert "run into each other" in ding_live.says(live_rows((1, 7000, 2, 3), (1, 2, 3, 4), 0.1))
     others = window_rows(ssm=(200, 300), mtm=(150, 310), consistent_hash=(250, 290), even=(400, 500))
-    for name, found, draw in (("live", rows, ding_live._draw), ("window", others, ding_window._draw)):
+    for name, found, draw in (("live", rows, ding_live.draw), ("window", others, ding_window.draw)):
         written = Finding(name, found, "", lambda figure, draw=draw, found=found: draw(figure, found)).write(tmp_path)
         assert [path.suffix for path in written] == [".csv", ".png"]
 

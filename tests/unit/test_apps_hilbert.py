@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.apps.hilbert import LARGEST_ORDER, Box, cell_of, hilbert, unhilbert
 from meander.errors import InvalidOption
+from meander_lab.apps.hilbert import LARGEST_ORDER, Box, cell_of, hilbert, unhilbert
 
 
 def curve(order):

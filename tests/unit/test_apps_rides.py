@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.apps.hilbert import Box, unhilbert
-from meander.apps.rides import CHENGDU, Rides, distance_km
-from meander.apps.zipf import ZipfStreams
 from meander.errors import InvalidOption
-from meander.history import Series
+from meander.outlook import Series
+from meander_lab.apps.hilbert import Box, unhilbert
+from meander_lab.apps.rides import CHENGDU, Rides, distance_km
+from meander_lab.apps.zipf import ZipfStreams
 
 SECOND = 1_000_000
 DEMAND = (3.0, 0.0, 10.0, 2.0, 1.0, 0.0)

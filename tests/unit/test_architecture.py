@@ -1,10 +1,14 @@
 """The house rules that a reader could not see broken from one file."""
 
+import ast
 import importlib
+import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import meander
 from meander.kernel import Kernel
@@ -15,8 +19,11 @@ PUBLIC = {
     "Assignment", "BinId", "CheckpointError", "Infeasible", "InvalidOption", "InvalidPlan", "InvalidProblem",
     "KeyedTable", "MeanderError", "MigrationFailed", "Move", "Multimap", "Operator", "Plan", "Problem", "Query",
     "QueryFailed", "Timers", "TooLarge", "Transitions", "WorkerId", "attach", "check", "plan", "planners", "pmc",
-    "schedule", "schedules", "session", "sinks", "stream",
+    "schedule", "schedules", "session", "sinks", "stream", "testing",
 }  # fmt: skip
+
+JVM_MODULES = {"engine/spark/gateway.py", "native/internals.py"}
+"""The modules that reach into the JVM beyond PySpark's public API."""
 
 
 def fresh(code: str) -> str:
@@ -33,6 +40,14 @@ def test_public_names_are_exactly_these():
 def test_importing_meander_stays_light():
     heavy = ["pyspark", "pyarrow", "numba", "scipy", "pandas", "rich", "typer"]
     assert fresh(f"import sys, meander; print([m for m in {heavy} if m in sys.modules])") == "[]"
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["meander.testing", "meander.testing.simulation", "meander.engine.driver.driver", "meander.engine.worker.task"],
+)
+def test_driver_worker_and_harness_run_where_there_is_no_spark(module):
+    assert fresh(f"import sys, {module}; print([m for m in ('pyspark', 'py4j') if m in sys.modules])") == "[]"
 
 
 def test_planning_and_scheduling_never_import_spark():
@@ -72,4 +87,77 @@ def test_the_jvm_is_reached_into_from_two_modules_only():
         for path in (ROOT / "src").rglob("*.py")
         if reach.search(path.read_text())
     }
-    assert found == {"spark/gateway.py", "native/internals.py"}
+    assert found == JVM_MODULES
+
+
+# --- packages ------------------------------------------------------------------------------------
+
+PACKAGES = [name for _, name, is_package in pkgutil.walk_packages(meander.__path__, "meander.") if is_package]
+INNER = ["engine", "outlook.replay"]
+"""Packages that the list of all does not name by themselves: what holds others, and a part of one."""
+
+
+def test_the_list_of_packages_is_complete():
+    text = meander.__doc__
+    listed = text[text.index("The packages, inner ones first") :]
+    short = {name.removeprefix("meander.") for name in PACKAGES} - set(INNER)
+    modules = {path.stem for path in (ROOT / "src/meander").glob("*.py")} - {"__init__", "__main__"}
+    missing = {name for name in short | modules if not re.search(rf"\b{re.escape(name)}\b", listed)}
+    assert not missing
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_says_what_it_is_for_and_what_may_not_enter(name):
+    text = importlib.import_module(name).__doc__ or ""
+    assert text.splitlines()[0].endswith("."), "a sentence first"
+    bounds = r"may (not )?enter|enters|[Nn]ever import|[Nn]o Spark|depends on no|Nothing (here|in .*) knows|Only"
+    assert re.search(bounds, text), f"{name} does not say what may not enter"
+
+
+# --- private things ------------------------------------------------------------------------------
+
+OF_THE_LANGUAGE = {"_replace", "_asdict", "_fields", "_make", "_exit", "_getframe"}
+"""Names with an underscore that are public: of named tuples, of os and of sys."""
+
+OF_SPARK = {"_jvm", "_jsc", "_jdf", "_jc", "_jsq", "_jsparkSession", "_gateway", "_active_spark_context"}
+"""Fields of PySpark that lead into the JVM."""
+
+EXCEPTIONS = {
+    "src/meander/kernel.py": {"_numba_type_"},  # Numba asks for it by this name
+    "src/meander/engine/driver/monitor.py": {"_samples", "_last_ms"},  # `adopt`: of another object of its class
+    "src/meander/migration/coordinator.py": {"_states"},  # `adopt`, too
+    # Programs on plain Spark that Meander is compared with, and what a cluster is looked at with.
+    "lab/src/meander_lab/benchmarks/engine_peers.py": OF_SPARK,
+    "lab/src/meander_lab/benchmarks/migrate.py": {"_ActionType"},
+    "lab/src/meander_lab/benchmarks/migrate_native.py": {"_streamingCheckpointManager"},
+    "lab/src/meander_lab/benchmarks/native_case.py": OF_SPARK,
+    "lab/src/meander_lab/benchmarks/native_phases.py": {"_streamingCheckpointManager", "_placement"},
+    "lab/src/meander_lab/benchmarks/nexmark_peers.py": OF_SPARK,
+    "tests/contract/runtimes.py": OF_SPARK,
+    "tests/spark/test_operators.py": OF_SPARK,
+    "tests/spark/test_pmc.py": {"_everywhere"},  # killed in the middle of it
+    "tests/spark/test_pmc_exact.py": {"_computing"},
+} | {f"src/meander/{module}": OF_SPARK for module in JVM_MODULES}
+
+
+def foreign_private(path):
+    """The private names that a file uses of something that is neither `self` nor `cls` nor `super()`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            owner = node.value.func if isinstance(node.value, ast.Call) else node.value
+            if not (isinstance(owner, ast.Name) and owner.id in ("self", "cls", "super")):
+                yield node.attr, node.lineno
+
+
+def test_nothing_private_is_touched_from_outside():
+    found, used = [], {path: set() for path in EXCEPTIONS}
+    for folder in ("src", "lab/src", "tests", "examples"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            short = str(path.relative_to(ROOT))
+            for name, line in foreign_private(path):
+                if name in EXCEPTIONS.get(short, ()):
+                    used[short].add(name)
+                elif name not in OF_THE_LANGUAGE:
+                    found.append(f"{short}:{line}: {name}")
+    assert not found, "\n".join(found)
+    assert all(used.values()), f"no exception any more: {[path for path, names in used.items() if not names]}"

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from meander.errors import InvalidOption
-from meander.planning import ring
-from meander.planning.consistent_hash import consistent_hash
-from meander.planning.even import even
 from meander.planning.problem import Problem
-from meander.planning.redist import redist
+from meander_lab.planners import ring
+from meander_lab.planners.consistent_hash import consistent_hash
+from meander_lab.planners.even import even
+from meander_lab.planners.redist import redist
 
 
 def equal_bins(bins: int, owner: list[int], workers: int | list[int], **options: object) -> Problem:
@@ -93,7 +93,7 @@ def test_the_hash_is_splitmix64():
     golden = 0x9E3779B97F4A7C15
     states = [(1234567 + i * golden) % 2**64 for i in range(3)]
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
-    assert ring._hash(np.array(states, dtype=np.uint64)).tolist() == published
+    assert ring.splitmix64(np.array(states, dtype=np.uint64)).tolist() == published
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**64 - 1])

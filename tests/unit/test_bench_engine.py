@@ -1,30 +1,16 @@
 """The arithmetic of ./dev bench engine, against sorting and counting."""
 
-import importlib.util
 import itertools
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import meander
+from meander_lab.benchmarks import engine_figures as figures
+from meander_lab.benchmarks import engine_routing as routing
 
-FOLDER = Path(meander.__file__).parents[2] / "benchmarks"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-figures, routing = load("engine_figures"), load("engine_routing")
 latencies = st.lists(st.floats(0.02, 1e6), min_size=1, max_size=200)
 shares = st.sampled_from([0.01, 0.5, 0.9, 0.99, 0.9999, 1.0])
 
@@ -82,7 +68,7 @@ def test_medians_are_taken_over_the_rows_that_have_a_name():
     [(2.0, True, True), (1.9, True, False), (2.0, False, True), (2.1, False, False), (math.nan, True, False)],
 )
 def test_a_target_is_met_on_its_own_side(measured, at_least, met):
-    assert figures.Target("x", measured, 2.0, at_least).met is met
+    assert figures.BenchTarget("x", measured, 2.0, at_least).met is met
 
 
 @pytest.mark.parametrize("scattered", [False, True])

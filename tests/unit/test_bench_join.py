@@ -1,34 +1,22 @@
 """The schemes of ./dev bench join against a nested loop, with moves on the way, and the ramp on a fake."""
 
-import importlib.util
-import sys
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import meander
-from meander.apps.rides import Rides, distance_km
-from meander.apps.zipf import ZipfStreams
 from meander.operators.custom import SIDES
-
-FOLDER = Path(meander.__file__).parents[2] / "benchmarks"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-harness, schemes, ramp, plots, bench = map(load, ["join_cluster", "join_schemes", "join_ramp", "join_plots", "join"])
+from meander_lab.apps.rides import Rides, distance_km
+from meander_lab.apps.zipf import ZipfStreams
+from meander_lab.benchmarks import join as bench
+from meander_lab.benchmarks import join_cluster as harness
+from meander_lab.benchmarks import join_plots as plots
+from meander_lab.benchmarks import join_ramp as ramp
+from meander_lab.benchmarks import join_schemes as schemes
 
 RATE, BATCHES = 4000.0, 14
-SETTING = harness.Setting(
+SETTING = harness.JoinSetting(
     workers=4, bins=32, within_s=0.15, interval_s=0.1, overhead_s=0.0, alpha=0.05, window=2, step_bins=5
 )
 
@@ -82,7 +70,7 @@ def told(feed, made):
 
 @pytest.mark.parametrize("name", schemes.SCHEMES)
 def test_every_pair_comes_out_once_while_things_move(name):
-    feed = harness.Feed(ZipfStreams(1.0, keys=60, seed=3))
+    feed = harness.JoinFeed(ZipfStreams(1.0, keys=60, seed=3))
     made, ran, _ = joined(name, feed)
     expected = nested_loop(feed, ran)
     assert sum(expected.values()) > 1000
@@ -94,7 +82,7 @@ def test_every_pair_comes_out_once_while_things_move(name):
 
 @pytest.mark.parametrize("name", ["ContRand", "Meander"])
 def test_rides_are_matched_once(name):
-    feed = harness.Feed(Rides(seed=1, order=4, fleet=300, moves_s=1.0, trip_s=1.0))
+    feed = harness.JoinFeed(Rides(seed=1, order=4, fleet=300, moves_s=1.0, trip_s=1.0))
     made, ran, _ = joined(name, feed, batches=8)
     expected = nested_loop(feed, ran)
     assert sum(expected.values()) > 100
@@ -102,7 +90,7 @@ def test_rides_are_matched_once(name):
 
 
 def test_only_fastjoin_has_a_routing_table_that_grows():
-    feed = harness.Feed(ZipfStreams(1.0, keys=60, seed=3))
+    feed = harness.JoinFeed(ZipfStreams(1.0, keys=60, seed=3))
     fast, fast_ran, _ = joined("FastJoin", feed)
     ours, ours_ran, _ = joined("Ls-Stream", feed)
     assert fast_ran[0].table == 0
@@ -113,7 +101,7 @@ def test_only_fastjoin_has_a_routing_table_that_grows():
 
 
 def test_a_subgroup_stores_each_row_once():
-    feed = harness.Feed(ZipfStreams(0.5, keys=60, seed=3))
+    feed = harness.JoinFeed(ZipfStreams(0.5, keys=60, seed=3))
     _, _, hashed = joined("BiStream", feed, batches=5)
     _, _, shared = joined("ContRand", feed, batches=5)
     assert hashed.sum(axis=0).tolist() == shared.sum(axis=0).tolist()
@@ -121,11 +109,11 @@ def test_a_subgroup_stores_each_row_once():
     for member in range(0, 4, 2):
         assert shared[member].sum() == pytest.approx(shared[member + 1].sum(), rel=0.3)
     with pytest.raises(ValueError, match="subgroups of 3"):
-        schemes.ContRand(feed, harness.Setting(workers=4, subgroup=3))
+        schemes.ContRand(feed, harness.JoinSetting(workers=4, subgroup=3))
 
 
 def test_balancing_lowers_the_imbalance():
-    feed = harness.Feed(ZipfStreams(0.8, keys=400, seed=5))
+    feed = harness.JoinFeed(ZipfStreams(0.8, keys=400, seed=5))
     li = {}
     for name in ("BiStream", "FastJoin", "Ls-Stream"):
         _, ran, _ = joined(name, feed, batches=20)
@@ -151,7 +139,9 @@ class Fake:
             begin = self.clock_s
             rows = (begin - self.read_s) * rate
             end = begin + self.overhead_s + rows / self.per_s
-            ran.append(harness.Batch(0, begin, end, self.read_s, begin, rows, 0, 0.0, np.zeros(1), np.zeros(1), 0, 0))
+            ran.append(
+                harness.JoinBatch(0, begin, end, self.read_s, begin, rows, 0, 0.0, np.zeros(1), np.zeros(1), 0, 0)
+            )
             self.read_s, self.clock_s = begin, max(end, begin + self.interval_s)
         return ran
 
@@ -172,7 +162,7 @@ def test_the_ramp_finds_the_rate_of_a_known_capacity(per_s):
 
 
 def test_latency_is_from_arrival_to_the_end():
-    batch = harness.Batch(0, 1.0, 1.5, 0.0, 1.0, 100, 0, 0.0, np.zeros(1), np.zeros(1), 0, 0)
+    batch = harness.JoinBatch(0, 1.0, 1.5, 0.0, 1.0, 100, 0, 0.0, np.zeros(1), np.zeros(1), 0, 0)
     found = harness.latencies([batch])
     assert found["mean_s"] == pytest.approx(1.0)
     assert found["max_s"] == pytest.approx(1.5)

@@ -1,38 +1,23 @@
 """The arithmetic, the picking and the drawing of ./dev bench migrate and disturb, on made-up records."""
 
 import argparse
-import importlib.util
 import itertools
 import json
 import math
 import os
 import random
 import statistics
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import meander
+from meander_lab.benchmarks import disturb_measure as disturb
+from meander_lab.benchmarks import migrate as bench
+from meander_lab.benchmarks import migrate_measure as measure
+from meander_lab.benchmarks import migrate_memory as memory
+from meander_lab.benchmarks import migrate_plots as plots
 
-FOLDER = Path(meander.__file__).parents[2] / "benchmarks"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-load("engine_figures")
-measure, disturb, plots, memory = map(load, ("migrate_measure", "disturb_measure", "migrate_plots", "migrate_memory"))
-for needed in ("engine_peers", "migrate_load", "migrate_native", "migrate_case"):
-    load(needed)
-bench = load("migrate")
 RATE = 100
 
 
@@ -41,7 +26,7 @@ def batches_at(ends, load_s=0.0, rate=RATE):
     found, first, began = [], 0, load_s
     for number, ended in enumerate(ends):
         end = int((began - load_s) * rate) if number else 1
-        found.append(measure.Batch(number, began, ended, first, max(end, first)))
+        found.append(measure.CommittedBatch(number, began, ended, first, max(end, first)))
         first, began = max(end, first), ended
     return found
 
@@ -50,16 +35,16 @@ def batches_at(ends, load_s=0.0, rate=RATE):
 
 
 def test_the_latency_of_rows_runs_from_their_creation_to_the_commit():
-    batch = measure.Batch(3, 10.0, 12.0, 500, 600)
+    batch = measure.CommittedBatch(3, 10.0, 12.0, 500, 600)
     assert measure.latency_ms(batch, 5.0, RATE) == pytest.approx(2000)  # row 500 was created at 10 s
-    rows = measure.row_latencies_ms([batch, measure.Batch(4, 0.0, 99.0, 0, 0)], 5.0, RATE)
+    rows = measure.row_latencies_ms([batch, measure.CommittedBatch(4, 0.0, 99.0, 0, 0)], 5.0, RATE)
     assert len(rows) == 100
     assert rows.max() == pytest.approx(2000)
     assert rows.min() == pytest.approx(1010)  # row 599
 
 
 def test_of_a_high_rate_one_row_for_each_millisecond_is_looked_at():
-    rows = measure.row_latencies_ms([measure.Batch(0, 0.0, 2.0, 0, 50_000)], 0.0, 50_000)
+    rows = measure.row_latencies_ms([measure.CommittedBatch(0, 0.0, 2.0, 0, 50_000)], 0.0, 50_000)
     assert len(rows) == 1000
     assert rows.max() == pytest.approx(2000)
 
@@ -70,7 +55,7 @@ gap_lists = st.lists(st.floats(0.1, 5.0), min_size=3, max_size=30)
 @given(gap_lists, st.floats(0.0, 20.0), st.floats(0.1, 20.0))
 def test_gaps_are_those_that_touch_the_time(gaps, start, length):
     ends = [sum(gaps[:at]) for at in range(len(gaps) + 1)]
-    batches = [measure.Batch(at, 0.0, end, at, at + 1) for at, end in enumerate(ends)]
+    batches = [measure.CommittedBatch(at, 0.0, end, at, at + 1) for at, end in enumerate(ends)]
     wanted = [
         after - before for before, after in itertools.pairwise(ends) if not (after <= start or before >= start + length)
     ]
@@ -78,13 +63,13 @@ def test_gaps_are_those_that_touch_the_time(gaps, start, length):
 
 
 def test_a_batch_without_rows_is_no_result():
-    batches = [measure.Batch(at, 0.0, end, at, at + (end != 2.0)) for at, end in enumerate([1.0, 2.0, 3.0])]
+    batches = [measure.CommittedBatch(at, 0.0, end, at, at + (end != 2.0)) for at, end in enumerate([1.0, 2.0, 3.0])]
     assert measure.gaps_s(batches, 0.0, 9.0) == [2.0]
 
 
 def test_time_without_results_is_the_longest_gap_less_the_usual_one():
     ends = [1.0, 1.5, 2.0, 2.5, 3.0, 7.0, 7.5, 12.0]
-    batches = [measure.Batch(at, 0.0, end, at, at + 1) for at, end in enumerate(ends)]
+    batches = [measure.CommittedBatch(at, 0.0, end, at, at + 1) for at, end in enumerate(ends)]
     assert measure.without_results_s(batches, (0.0, 2.9), (3.1, 7.2)) == pytest.approx(3.5)
     assert measure.without_results_s(batches, (0.0, 2.9), (1.0, 2.0)) == 0.0
     assert math.isnan(measure.without_results_s(batches, (0.0, 2.9), (20.0, 30.0)))
@@ -127,7 +112,7 @@ def level_at(batches, slot, at):
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=12), st.integers(1, 8))
 def test_pieces_say_at_every_time_what_comes_out(made, slot):
-    batches = [measure.Batch(at, 0.0, end / 2, 0, rows) for at, (end, rows) in enumerate(sorted(made))]
+    batches = [measure.CommittedBatch(at, 0.0, end / 2, 0, rows) for at, (end, rows) in enumerate(sorted(made))]
     found = disturb.pieces(batches, slot / 2, 2.0, 15.0)
     assert found[0].start_s == 2.0
     assert found[-1].stop_s == 15.0
@@ -140,7 +125,7 @@ def test_pieces_say_at_every_time_what_comes_out(made, slot):
 
 def test_a_stop_counts_as_long_as_it_was_less_a_slot():
     ends = [at / 2 for at in range(1, 21)] + [at / 2 for at in range(40, 61)]  # nothing from 10 s to 20 s
-    batches = [measure.Batch(at, 0.0, end, 50 * at, 50 * at + 50) for at, end in enumerate(ends)]
+    batches = [measure.CommittedBatch(at, 0.0, end, 50 * at, 50 * at + 50) for at, end in enumerate(ends)]
     found = disturb.degraded(batches, 0.0, 8.0, 28.0)
     assert found.slot_s == 0.5
     assert found.below_s == pytest.approx((9.5,) * 5)
@@ -149,7 +134,7 @@ def test_a_stop_counts_as_long_as_it_was_less_a_slot():
 
 def test_slow_batches_are_below_by_as_much_as_they_are_slow():
     ends = [float(at) for at in range(1, 11)] + [11.0, 15.0, 19.0, 23.0]
-    batches = [measure.Batch(at, 0.0, end, 0, 100 if end <= 11 else 70) for at, end in enumerate(ends)]
+    batches = [measure.CommittedBatch(at, 0.0, end, 0, 100 if end <= 11 else 70) for at, end in enumerate(ends)]
     below = disturb.degraded(batches, 0.0, 10.0, 23.0).below_s
     assert below == pytest.approx((12.0, 9.0, 9.0, 9.0, 9.0))  # 3 s of 70 %, 9 s of nothing
 
@@ -160,7 +145,7 @@ def test_a_steady_stream_is_never_below():
 
 
 def test_the_mean_of_every_second_keeps_all_rows():
-    batches = [measure.Batch(0, 0.0, 2.5, 0, 30), measure.Batch(1, 0.0, 4.0, 30, 90)]
+    batches = [measure.CommittedBatch(0, 0.0, 2.5, 0, 30), measure.CommittedBatch(1, 0.0, 4.0, 30, 90)]
     line = disturb.per_second(disturb.pieces(batches, 1.0, 0.0, 6.0), 1.0)
     assert [at for at, _ in line] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert [value for _, value in line] == pytest.approx([0, 15, 15, 60, 0, 0])
@@ -185,9 +170,9 @@ def a_record(mode="batched", stop_s=0.0, keys=1000, bins=64):
     for at in range(80):
         for role, size in (("driver jvm", 300), ("executor 0 jvm", 100), ("executor 0 python", 50)):
             more = 60 if "python" in role and 42 <= at <= 46 else 0
-            samples.append(measure.Sample(at / 2, role, 2 * (size + more), size + more))
-    case = measure.Case(mode, keys, bins, RATE)
-    return measure.Record(case, batches_at(ends), marks, samples, {"bytes": 5000, "bins": 16})
+            samples.append(measure.MemorySample(at / 2, role, 2 * (size + more), size + more))
+    case = measure.MoveCase(mode, keys, bins, RATE)
+    return measure.MoveRecord(case, batches_at(ends), marks, samples, {"bytes": 5000, "bins": 16})
 
 
 def test_the_figures_of_a_run():
@@ -228,7 +213,7 @@ def test_medians_over_runs_are_taken_for_each_figure():
 
 def test_a_record_survives_being_written():
     record = a_record()
-    assert measure.Record.from_dict(json.loads(json.dumps(record.to_dict()))) == record
+    assert measure.MoveRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
 
 
 def test_roles_are_told_by_command_and_descent():
@@ -236,8 +221,8 @@ def test_roles_are_told_by_command_and_descent():
         10: (1, "python migrate.py --case {}"),
         11: (10, "/usr/bin/java -cp x org.apache.spark.deploy.SparkSubmit pyspark-shell"),
         12: (11, "/usr/bin/java org.apache.spark.executor.CoarseGrainedExecutorBackend --executor-id 3 --host h"),
-        13: (12, "python -m meander.spark.daemon pyspark.worker"),
-        14: (13, "python -m meander.spark.daemon pyspark.worker"),
+        13: (12, "python -m meander.engine.spark.daemon pyspark.worker"),
+        14: (13, "python -m meander.engine.spark.daemon pyspark.worker"),
         15: (11, "bash launcher"),
         20: (1, "python something else"),
     }
@@ -288,7 +273,7 @@ def test_tables_and_plots_of_made_up_records(tmp_path, capsys):
     small = [
         a_record(mode, stop_s) for mode, stop_s in (("none", 0.0), ("batched", 0.1), ("fluid", 0.2), ("native", 8.0))
     ]
-    failed = measure.Record(measure.Case("restart", 1000, 64, RATE), failed="it was not over")
+    failed = measure.MoveRecord(measure.MoveCase("restart", 1000, 64, RATE), failed="it was not over")
     assert bench.report([*small, failed], ["modes"], [1000], [64], tmp_path) == 1
     told = capsys.readouterr().out
     assert "it was not over" in told

@@ -1,44 +1,32 @@
 """The arithmetic, the verdicts, the table and the small problems of ./dev bench mtm, on made-up figures. No Spark."""
 
 import csv
-import importlib.util
 import io
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 import meander
-from meander.experiments import History, Lab, Outlooks, Setting
-from meander.experiments.arrivals import arrivals
-from meander.planning.ahead.exact import solve, solved
-from meander.replay import balanced
+from meander.outlook.exact import solve, solved
+from meander.outlook.replay import balanced
 from meander.types import runs
+from meander_lab.benchmarks import mtm as bench
+from meander_lab.benchmarks import mtm_figures as m
+from meander_lab.benchmarks import mtm_gap as gap
+from meander_lab.experiments import History, Lab, Outlooks, Setting
+from meander_lab.experiments.arrivals import arrivals
 
-FOLDER = Path(meander.__file__).parents[2] / "benchmarks"
 TINY = Setting(bins=10, lo=2, hi=4, migrations=8, seeds=2, redist_seeds=1)
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-m, gap, bench = map(load, ("mtm_figures", "mtm_gap", "mtm"))
 
 
 def a_line(series="a", tau=0.4, drift=0.0, ssm=100.0, mtm=80.0, even=1000.0, percent=5.0, **more):
     others = dict.fromkeys(("free", "redist", "consistent_hash", m.CLAIRVOYANT), 90.0)
     moved = {"ssm": ssm, "mtm": mtm, "even": even, m.BOUND: 40.0, **others}
     facts = {"raised": 0, "raised_to": 0.0, "pmc_s": 40.0, "median_ms": 3.0, "p99_ms": 6.0, **more}
-    return m.Line(series, tau, drift, 100, moved, percent, **facts)
+    return m.ReplayLine(series, tau, drift, 100, moved, percent, **facts)
 
 
 def missed(*lines):
@@ -65,7 +53,7 @@ def test_one_series_far_above_is_a_miss_of_its_own_and_named():
     lines = [a_line(mtm=50.0), a_line("bad", mtm=102.1)]
     assert missed(*lines) == ["tau 0.4, loads that stay: on no series more than 2 % above ssm"]
     (verdict,) = [each for each in m.verdicts(lines) if not each.met]
-    assert "1.021 x ssm, bad" in verdict.found
+    assert "1.021 x ssm, bad" in verdict.figure
     assert missed(a_line(mtm=50.0), a_line("just", mtm=102.0)) == []
 
 
@@ -80,9 +68,9 @@ def test_half_of_even_and_five_minutes():
 
 def test_where_ssm_is_near_zero_it_says_so():
     found = m.verdicts([a_line(percent=0.4), a_line(tau=1.2)])
-    assert "ssm is near zero there, 0.40 % of state a migration" in found[0].found
-    assert "near zero" in found[1].found
-    assert not any("near zero" in each.found for each in found[3:])
+    assert "ssm is near zero there, 0.40 % of state a migration" in found[0].figure
+    assert "near zero" in found[1].figure
+    assert not any("near zero" in each.figure for each in found[3:])
     # Nobody moves less than nothing; but more than nothing is more.
     assert missed(a_line(ssm=0.0, mtm=0.0, percent=0.0)) == []
     assert len(missed(a_line(ssm=0.0, mtm=1.0, percent=0.0))) == 2
@@ -172,7 +160,7 @@ def test_an_outlook_is_renewed_when_loads_have_gone_too_far(lab):
     assert often.pmc_s > never.pmc_s
 
 
-def test_series_come_from_the_folder_or_are_made_up_and_that_is_said(tmp_path, monkeypatch, capsys):
+def test_series_come_from_the_folder_or_are_made_up_and_that_is_said(tmp_path, capsys):
     made = arrivals(days=44)
     for name in ("b", "a"):
         lines = [f"{when},{many:g}" for when, many in zip(made.times, made.values, strict=True)]
@@ -181,7 +169,6 @@ def test_series_come_from_the_folder_or_are_made_up_and_that_is_said(tmp_path, m
     assert [each.name for each in bench.histories(tmp_path, TINY, None)] == ["a", "b"]
     assert "words.csv is left out" in capsys.readouterr().out
     assert [each.name for each in bench.histories(tmp_path, TINY, 1)] == ["a"]
-    monkeypatch.setattr(bench, "DATA", tmp_path / "nowhere")
     names = [each.name for each in bench.histories(None, TINY, None)]
     assert names == [f"generated-{seed}" for seed in range(1, len(names) + 1)]
     assert "made up" in capsys.readouterr().out

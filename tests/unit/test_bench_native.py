@@ -1,49 +1,32 @@
 """The arithmetic, the picking, the table and the drawing of ./dev bench native, on made-up records."""
 
-import importlib.util
 import json
 import math
 import statistics
-import sys
 from collections import Counter
 from dataclasses import fields, replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import meander
+from meander_lab.benchmarks import native as bench
+from meander_lab.benchmarks import native_measure as measure
 
-FOLDER = Path(meander.__file__).parents[2] / "benchmarks"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-for needed in ("engine_figures", "migrate_measure", "migrate_plots", "migrate_memory", "engine_peers", "migrate_load",
-               "migrate_native", "migrate_case", "migrate"):  # fmt: skip
-    load(needed)
-measure, plot, bench = map(load, ("native_measure", "native_plot", "native"))
 ROWS = 100
 
 
 def a_record(*parts, kind="live", partitions=12, store="default", repeat=0, counted=None):
     """A run of phases, each given as its name and how long its batches took, in ms, and more about it."""
-    record = measure.Record(measure.Case(kind, partitions, store, 1000, ROWS, 5, repeat))
+    record = measure.NativeRecord(measure.NativeCase(kind, partitions, store, 1000, ROWS, 5, repeat))
     at, number = 1000.0, 3
     for name, took, *more in parts:
         began, first = at, number
         for each in took:
             at += each / 1000
-            record.batches.append(measure.Batch(number, at, each, ROWS))
+            record.batches.append(measure.NativeBatch(number, at, each, ROWS))
             number += 1
-        made = measure.Phase(name, first, number - 1, began, at, steady=name in STEADY)
+        made = measure.NativePhase(name, first, number - 1, began, at, steady=name in STEADY)
         record.phases.append(replace(made, **(more[0] if more else {})))
     record.rows = len(record.batches) * ROWS
     record.counted = record.rows if counted is None else counted
@@ -131,7 +114,7 @@ def test_it_is_back_with_the_first_usual_batch_after_a_slow_one(during, back):
 
 def test_batches_without_rows_and_those_of_other_phases_do_not_count():
     record = a_record((measure.SKEWED, [100.0] * 3), (measure.SPREADING, [200.0] * 3))
-    record.batches += [measure.Batch(7, 2000.0, 9e9, 0), measure.Batch(0, 1.0, 9e9, ROWS)]
+    record.batches += [measure.NativeBatch(7, 2000.0, 9e9, 0), measure.NativeBatch(0, 1.0, 9e9, ROWS)]
     assert measure.figures(record)[measure.SPREADING].worst_ms == 200.0
 
 
@@ -156,8 +139,8 @@ def test_a_stop_lasts_from_the_last_result_before_to_the_first_after():
     record.phases[1] = replace(record.phases[1], last=last.number + 3, stopped_s=stopped, started_s=started)
     # One batch comes out while the interrupted one is ended, the next after the start.
     record.batches += [
-        measure.Batch(last.number + 1, stopped + 2.0, 900.0, ROWS),
-        measure.Batch(last.number + 3, started + 1.0, 800.0, ROWS),
+        measure.NativeBatch(last.number + 1, stopped + 2.0, 900.0, ROWS),
+        measure.NativeBatch(last.number + 3, started + 1.0, 800.0, ROWS),
     ]
     found = measure.figures(record)[measure.REFUSED]
     assert found.stopped_s == pytest.approx(8.0)
@@ -175,11 +158,11 @@ def test_what_was_not_measured_is_nan_and_shown_as_a_hyphen():
 
 def test_medians_over_runs_leave_out_what_is_missing():
     runs = [a_live_run(spread=each) for each in (400.0, 500.0, 900.0)]
-    found = measure.found_in(runs)["live", 12, "default"]
+    found = measure.figures_in(runs)["live", 12, "default"]
     assert found[measure.SPREAD].median_ms == 500.0
     assert list(found) == [name for name in measure.PHASES["live"] if name in found]
     runs[2].phases = [each for each in runs[2].phases if each.name != measure.SPREAD]
-    assert measure.found_in(runs)["live", 12, "default"][measure.SPREAD].median_ms == 450.0
+    assert measure.figures_in(runs)["live", 12, "default"][measure.SPREAD].median_ms == 450.0
 
 
 # --- records ---------------------------------------------------------------------------------
@@ -188,11 +171,11 @@ def test_medians_over_runs_leave_out_what_is_missing():
 def test_a_record_survives_being_written():
     record = a_live_run()
     record.events.append({"event": "arrived", "partitions": [[0, 1, 2, 3]]})
-    assert measure.Record.from_dict(json.loads(json.dumps(record.to_dict()))) == record
+    assert measure.NativeRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
 
 
 def test_a_record_is_put_together_from_what_is_told():
-    record = measure.Record(measure.Case("live", 12))
+    record = measure.NativeRecord(measure.NativeCase("live", 12))
     wanted = a_record((measure.SKEWED, [100.0, 200.0], {"placed": [2, 1]}))
     assert not record.is_right
     told = wanted.to_dict()
@@ -262,6 +245,6 @@ def test_all_is_well_only_where_every_count_is_right(tmp_path, capsys):
 
 
 def test_a_run_that_has_told_nothing_is_reported_too(tmp_path, capsys):
-    nothing = measure.Record(measure.Case("live", 12), failed="it did not start")
+    nothing = measure.NativeRecord(measure.NativeCase("live", 12), failed="it did not start")
     assert bench.report([nothing], tmp_path) == 1
     assert "it did not start" in capsys.readouterr().out

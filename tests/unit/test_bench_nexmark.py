@@ -1,47 +1,26 @@
 """The arithmetic, the comparing and the telling of ./dev bench nexmark, on made-up batches and rows."""
 
 import csv
-import importlib.util
 import json
 import math
 import statistics
-import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import meander
-from meander.nexmark.generator.config import Config
-from meander.nexmark.model import KINDS
-from meander.nexmark.queries import QUERIES
-
-FOLDER = Path(meander.__file__).parents[2] / "benchmarks"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-for needed in (
-    "engine_figures", "engine_peers", "engine_measure", "migrate_measure", "migrate_memory", "migrate_load",
-    "migrate_native", "migrate_plots", "migrate_case", "migrate",
-):  # fmt: skip
-    load(needed)
-figures, peers, throughput, timelines, plots = map(
-    load, [f"nexmark_{name}" for name in ("figures", "peers", "throughput", "timelines", "plots")]
-)
-bench = load("nexmark")
-Batch = sys.modules["migrate_measure"].Batch
-Measured = sys.modules["engine_measure"].Measured
-
+from meander_lab.benchmarks import nexmark as bench
+from meander_lab.benchmarks import nexmark_figures as figures
+from meander_lab.benchmarks import nexmark_peers as peers
+from meander_lab.benchmarks import nexmark_throughput as throughput
+from meander_lab.benchmarks import nexmark_timelines as timelines
+from meander_lab.benchmarks.engine_measure import Measured
+from meander_lab.benchmarks.migrate_measure import CommittedBatch
+from meander_lab.nexmark.generator.config import Config
+from meander_lab.nexmark.model import KINDS
+from meander_lab.nexmark.queries import QUERIES
 
 # --- what is read, and how fast --------------------------------------------------------------
 
@@ -85,14 +64,15 @@ def test_auctions_are_open_for_as_long_as_is_asked_for():
 
 
 def test_what_is_sustained_is_counted_from_commit_to_commit():
-    batches = [Batch(0, 0.0, 9.0, 0, 100), Batch(1, 9.0, 10.0, 100, 200), Batch(2, 10.5, 12.0, 200, 300),
-               Batch(3, 12.0, 15.0, 300, 400), Batch(4, 15.0, 15.1, 400, 400)]  # fmt: skip
+    spans = [(0.0, 9.0, 0, 100), (9.0, 10.0, 100, 200), (10.5, 12.0, 200, 300), (12.0, 15.0, 300, 400),
+             (15.0, 15.1, 400, 400)]  # fmt: skip
+    batches = [CommittedBatch(number, *span) for number, span in enumerate(spans)]
     assert figures.sustained(batches, 2) == pytest.approx(200 / 5)
 
 
 def test_a_case_takes_as_many_rows_a_batch_whichever_kinds_it_reads():
     for name in figures.VARIANTS:
-        case = figures.Case(name, "batched", limit=10_000)
+        case = figures.TimelineCase(name, "batched", limit=10_000)
         read = sum(figures.SHARES[kind] for kind in figures.READS[case.variant.query])
         assert case.per_batch * read == pytest.approx(10_000, rel=0.001)
 
@@ -110,13 +90,13 @@ def a_course(schedule="batched", stop_s=0.0, name="q4", rate=RATE):
     batches, first, began = [], 0, 0.0
     for number, ended in enumerate(ends):
         end = max(first, int(began * rate))
-        batches.append(Batch(number, 1000 + began, 1000 + ended, first, end))
+        batches.append(CommittedBatch(number, 1000 + began, 1000 + ended, first, end))
         first, began = end, ended
     marks = {"load": 0, "warm": 5, "first": 10, "first_moved": 14, "steady": 18, "move": 30, "moved": 34 + stop_s,
              "end": 48}  # fmt: skip
     told = {"bytes": 4_000_000, "bins": 64, "steps": 4, "state_bytes": 16_000_000, "state_rows": 9}
-    case = figures.Case(name, schedule, rate)
-    return figures.Course(case, batches, {key: 1000.0 + at for key, at in marks.items()}, told)
+    case = figures.TimelineCase(name, schedule, rate)
+    return figures.TimelineRecord(case, batches, {key: 1000.0 + at for key, at in marks.items()}, told)
 
 
 def test_the_figures_of_a_run():
@@ -155,9 +135,11 @@ def test_the_timeline_is_the_largest_latency_of_what_arrived_in_each_slot(made, 
     for number, (rows, quarters) in enumerate(made):
         # A batch begins when its last event is there.
         began = max(now, 100.0 + (first + rows) / rate)
-        batches.append(Batch(number, began, began + quarters / 4, first, first + rows))
+        batches.append(CommittedBatch(number, began, began + quarters / 4, first, first + rows))
         first, now = first + rows, began + quarters / 4
-    course = figures.Course(figures.Case("q1", "batched", rate), batches, {"load": 100.0, "move": 103.0})
+    course = figures.TimelineRecord(
+        figures.TimelineCase("q1", "batched", rate), batches, {"load": 100.0, "move": 103.0}
+    )
     wanted = {}
     for each in batches:
         for event in range(each.first, each.end):
@@ -177,7 +159,7 @@ def test_the_timeline_is_shown_from_when_the_query_has_caught_up():
 
 def test_a_course_survives_being_written():
     course = a_course()
-    assert figures.Course.from_dict(json.loads(json.dumps(course.to_dict()))) == course
+    assert figures.TimelineRecord.from_dict(json.loads(json.dumps(course.to_dict()))) == course
 
 
 # --- Spark's logs ----------------------------------------------------------------------------
@@ -199,7 +181,7 @@ def test_batches_are_read_of_sparks_logs(tmp_path):
         (tmp_path / "offsets" / str(number)).write_text(entry(*events))
         (tmp_path / "commits" / str(number)).write_text("v1\n{}")
     (tmp_path / "offsets" / "3").write_text(entry(900, 900))  # not committed
-    taken = timelines.Taken(tmp_path)
+    taken = timelines.EventCommits(tmp_path)
     taken.close()
     assert [(each.first, each.end) for each in taken.batches] == [(0, 100), (100, 240), (240, 250)]
     assert taken.taken == 250
@@ -255,8 +237,8 @@ def test_sparks_words_are_cut_before_its_plan():
 
 def test_a_query_is_refused_only_where_every_output_mode_is():
     refused = dict.fromkeys(peers.MODES, "why")
-    assert throughput.told(refused) == "append: why; update: why; complete: why"
-    assert throughput.told({"append": "why"}) == ""
+    assert throughput.note_of(refused) == "append: why; update: why; complete: why"
+    assert throughput.note_of({"append": "why"}) == ""
 
 
 # --- tables and files ------------------------------------------------------------------------
@@ -269,8 +251,8 @@ def a_run(rows, *times_ms):
 
 
 def test_rates_are_over_all_batches_and_ratios_over_runs_in_turn():
-    mine = throughput.Line("q3", "ours", [a_run(1000, 100, 300), a_run(1000, 50, 150)])
-    theirs = throughput.Line("q3", "Spark", [a_run(1000, 400, 400), a_run(1000, 300, 300)])
+    mine = throughput.ThroughputLine("q3", "ours", [a_run(1000, 100, 300), a_run(1000, 50, 150)])
+    theirs = throughput.ThroughputLine("q3", "Spark", [a_run(1000, 400, 400), a_run(1000, 300, 300)])
     assert mine.rates == pytest.approx([5000, 10_000])
     assert mine.times_as_fast(theirs) == pytest.approx(statistics.median([2.0, 3.0]))
     cells = throughput.compared([mine, theirs])
@@ -280,9 +262,9 @@ def test_rates_are_over_all_batches_and_ratios_over_runs_in_turn():
 
 
 def test_a_peer_that_was_not_timed_says_why():
-    (cells,) = throughput.compared([throughput.Line("q7", "Spark", note="another answer")])
+    (cells,) = throughput.compared([throughput.ThroughputLine("q7", "Spark", note="another answer")])
     assert cells == ["q7", "Spark", "", "", "", "", "another answer"]
-    assert throughput.Line("q7", "Spark", note="another answer").to_dict()["note"] == "another answer"
+    assert throughput.ThroughputLine("q7", "Spark", note="another answer").to_dict()["note"] == "another answer"
 
 
 def test_cases_are_those_that_are_asked_for():
@@ -325,6 +307,6 @@ def test_a_table_files_and_plots_of_made_up_courses(tmp_path, capsys):
 
 
 def test_a_run_that_failed_is_told_and_makes_the_whole_fail(tmp_path, capsys):
-    failed = figures.Course(figures.Case("q6", "batched", RATE), failed="it did not catch up")
+    failed = figures.TimelineRecord(figures.TimelineCase("q6", "batched", RATE), failed="it did not catch up")
     assert bench.report([a_course(), failed], tmp_path) == 1
     assert "it did not catch up" in capsys.readouterr().out

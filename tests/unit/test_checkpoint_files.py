@@ -14,8 +14,8 @@ from meander.checkpoint import (
     Index,
     Location,
     Log,
+    OperatorCommit,
     SnapshotRef,
-    StageCommit,
     read_side,
     read_state,
     statefile,
@@ -136,10 +136,10 @@ def test_a_snapshot_says_that_a_bin_is_empty():
     made = statefile.write({"t": ROWS}, BINS, covers=[1, 5, 60, 7])
     ref = FileRef.of(made.info, 0, inline=made.data.to_pybytes())
     assert ref.members() == [1, 5, 7, 60]
-    stage = StageCommit(None, (0,) * BINS, (store_delta([7, 8]),))
-    index = Index.empty().after(Commit(0, 0, 0, "q", "o", (stage,)))
+    operator = OperatorCommit(None, (0,) * BINS, (store_delta([7, 8]),))
+    index = Index.empty().after(Commit(0, 0, 0, "q", "o", (operator,)))
     assert [part.bins for part in index.parts(0, [7, 8])] == [[7, 8]]
-    snapshot = replace(stage, deltas=(), snapshots=(SnapshotRef(ref, 0),))
+    snapshot = replace(operator, deltas=(), snapshots=(SnapshotRef(ref, 0),))
     after = index.after(Commit(1, 1, 0, "q", "o", (snapshot,)))
     assert [(part.file.path, part.bins) for part in after.parts(0, [7, 8])] == [(None, [7]), ("deltas/d", [8])]
     assert after.chains(0)[[7, 8]].tolist() == [0, 1]
@@ -207,13 +207,13 @@ def test_the_whole_life_of_a_checkpoint_elsewhere(place):
     for version in range(40):
         attempt = Attempt(version, 0, 0, epoch, 0)
         delta = store(place, attempt.path("deltas"), make(), 0)
-        log.append(Commit(version, version, 0, "q", "o", (StageCommit(None, (0,) * BINS, (delta,)),)))
+        log.append(Commit(version, version, 0, "q", "o", (OperatorCommit(None, (0,) * BINS, (delta,)),)))
     assert Log.open(place).last == log.last
     assert [part.bins for part in Log.open(place).index.parts(0, [5])] == [[5]] * 40
     made = statefile.write({"t": ROWS}, BINS, covers=range(BINS))
     snapshot = SnapshotRef(store(place, Attempt(40, 0, 0, epoch, 0).path("snapshots"), made, 0), 39)
-    stage = StageCommit(None, (0,) * BINS, (), (snapshot,))
-    log.append(Commit(40, 40, 0, "q", "o", (stage,)))
+    operator = OperatorCommit(None, (0,) * BINS, (), (snapshot,))
+    log.append(Commit(40, 40, 0, "q", "o", (operator,)))
     assert len(sweep(place, log, keep=1)) > 40
     assert [part.file.path for part in Log.open(place).index.parts(0, [5])] == [snapshot.file.path]
     assert verify(place).damaged == ["meander.json is missing"]

@@ -10,7 +10,7 @@ from meander.checkpoint.location import Location
 from meander.checkpoint.sealed import seal
 from meander.errors import ChangedQuery, CheckpointError, Damaged, InvalidOption
 
-STAGE = {
+OPERATOR = {
     "operator": "window",
     "key": [["user", "string"], ["day", "date32[day]"]],
     "tables": {"sums": {"key": [["user", "string"], ["start", "timestamp[us]"]], "values": [["n", "int64"]]}},
@@ -25,31 +25,35 @@ def place(tmp_path):
 
 def test_a_checkpoint_keeps_its_first_identity(place):
     assert Identity.load(place) is None
-    first = Identity.of(256, [STAGE]).settle(place)
+    first = Identity.of(256, [OPERATOR]).settle(place)
     assert Identity.load(place) == first
-    again = Identity.of(256, [copy.deepcopy(STAGE)])
+    again = Identity.of(256, [copy.deepcopy(OPERATOR)])
     assert again.id != first.id
     assert again.settle(place) == first
     assert json.loads(place.read(PATH).to_pybytes())["format"] == FORMAT
 
 
 def changed(path, value):
-    stage = copy.deepcopy(STAGE)
-    at = stage
+    operator = copy.deepcopy(OPERATOR)
+    at = operator
     for name in path[:-1]:
         at = at[name]
     if value is None:
         del at[path[-1]]
     else:
         at[path[-1]] = value
-    return stage
+    return operator
 
 
 @pytest.mark.parametrize(
-    ("stages", "bins", "sentence"),
+    ("operators", "bins", "sentence"),
     [
-        ([STAGE], 512, "the checkpoint has 256 bins, not 512; give bins=256"),
-        ([STAGE, STAGE], 256, "has the operators window, the query has window -> window; start with a new checkpoint"),
+        ([OPERATOR], 512, "the checkpoint has 256 bins, not 512; give bins=256"),
+        (
+            [OPERATOR, OPERATOR],
+            256,
+            "has the operators window, the query has window -> window; start with a new checkpoint",
+        ),
         ([], 256, "the query has none"),
         ([changed(["operator"], "count")], 256, r"operator 0 \(window\) was window and is now count; start with"),
         (
@@ -69,10 +73,10 @@ def changed(path, value):
         ([changed(["extra"], 7)], 256, "had extra null and now has 7"),
     ],
 )
-def test_what_has_changed_is_said_in_one_sentence(place, stages, bins, sentence):
-    Identity.of(256, [STAGE]).settle(place)
+def test_what_has_changed_is_said_in_one_sentence(place, operators, bins, sentence):
+    Identity.of(256, [OPERATOR]).settle(place)
     with pytest.raises(ChangedQuery, match=sentence) as caught:
-        Identity.of(bins, stages).settle(place)
+        Identity.of(bins, operators).settle(place)
     assert "\n" not in str(caught.value)
 
 
@@ -85,19 +89,19 @@ def test_a_later_format_is_refused(place):
 
 
 def test_a_damaged_or_missing_identity_is_noticed(place):
-    Identity.of(4, [STAGE]).settle(place)
+    Identity.of(4, [OPERATOR]).settle(place)
     data = place.read(PATH).to_pybytes()
     place.write(PATH, data.replace(b"window", b"windov"))
     with pytest.raises(Damaged, match="meander.json is torn or has been changed"):
-        Identity.of(4, [STAGE]).settle(place)
+        Identity.of(4, [OPERATOR]).settle(place)
     place.delete(PATH)
     place.write("manifests/000000000000.json", b"")
     with pytest.raises(Damaged, match="meander.json of the checkpoint .* is missing"):
-        Identity.of(4, [STAGE]).settle(place)
+        Identity.of(4, [OPERATOR]).settle(place)
 
 
 def test_of_two_first_drivers_the_second_is_checked_against_the_first(place, monkeypatch):
-    real, other = Location.create, Identity.of(8, [STAGE])
+    real, other = Location.create, Identity.of(8, [OPERATOR])
 
     def beaten(self, path, data):
         real(self, path, seal(other.to_json()))
@@ -105,7 +109,7 @@ def test_of_two_first_drivers_the_second_is_checked_against_the_first(place, mon
 
     monkeypatch.setattr(Location, "create", beaten)
     with pytest.raises(ChangedQuery, match="has 8 bins, not 4"):
-        Identity.of(4, [STAGE]).settle(place)
+        Identity.of(4, [OPERATOR]).settle(place)
     assert Identity.load(place) == other
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from meander.checkpoint import Commit, FileRef, Location, Log, StageCommit
+from meander.checkpoint import Commit, FileRef, Location, Log, OperatorCommit, manifest
 from meander.checkpoint import location as location_module
 from meander.checkpoint.bitmap import bitmap
 from meander.checkpoint.manifest import path_of, sequences
@@ -21,8 +21,8 @@ BINS = 8
 
 def commit(version, **changes):
     file = FileRef(0, 10, 1, 77, f"deltas/v{version:012d}-s0-w0-0.0.state", bins=bitmap([version % BINS], BINS))
-    stage = StageCommit(version, (0,) * BINS, (file,))
-    return Commit(version, version, 0, "query", "offsets", (stage,), **changes)
+    operator = OperatorCommit(version, (0,) * BINS, (file,))
+    return Commit(version, version, 0, "query", "offsets", (operator,), **changes)
 
 
 @pytest.fixture
@@ -72,7 +72,12 @@ def test_commits_without_a_claim_or_out_of_order_are_refused(place):
     with pytest.raises(CheckpointError, match="has not claimed the log"):
         Log.open(place).append(commit(0))
     log = driver(place, 1)
-    for wrong in (commit(0), commit(2), replace(commit(1), stages=()), replace(commit(1), stages=commit(1).stages * 2)):
+    for wrong in (
+        commit(0),
+        commit(2),
+        replace(commit(1), operators=()),
+        replace(commit(1), operators=commit(1).operators * 2),
+    ):
         with pytest.raises(CheckpointError, match="version"):
             log.append(wrong)
     log.append(commit(1))
@@ -276,7 +281,7 @@ def test_versions_that_are_not_kept_are_refused(place):
     assert Log.open(place).last == commit(59)
 
 
-def test_a_log_that_begins_with_a_claim_still_tells_of_the_version_before_it(place):
+def test_a_log_that_begins_with_a_claim_still_tells_of_the_version_before_it(place, monkeypatch):
     driver(place, 5)
     for _ in range(40):
         log = driver(place)
@@ -288,8 +293,8 @@ def test_a_log_that_begins_with_a_claim_still_tells_of_the_version_before_it(pla
     for version in (4, 5):
         assert again.at(version).commit == commit(version)
         assert Log.open(place).commits(version) == [commit(each) for each in range(version, 6)]
-    again._recent.clear()
-    assert again.commits(4) == [commit(4), commit(5)]
+    monkeypatch.setattr(manifest, "REMEMBERED", 0)
+    assert Log.open(place).commits(4) == [commit(4), commit(5)], "also of what it does not remember"
     assert sweep(place, again, keep=10) == []
 
 
@@ -301,7 +306,7 @@ def test_temporary_files_in_the_folder_are_no_entries(place, tmp_path):
 
 FOUGHT = """
 import os, sys
-from meander.checkpoint import Commit, Location, Log, StageCommit
+from meander.checkpoint import Commit, Location, Log, OperatorCommit
 from meander.errors import Fenced
 place, wanted = Location.of(sys.argv[1]), int(sys.argv[2])
 sys.stdin.readline()
@@ -312,7 +317,7 @@ while done < wanted:
     try:
         for _ in range(5):
             version = log.index.version + 1
-            log.append(Commit(version, version, 0, "q", "o", (StageCommit(None, (0,)),), rows=os.getpid()))
+            log.append(Commit(version, version, 0, "q", "o", (OperatorCommit(None, (0,)),), rows=os.getpid()))
             done += 1
             print(version, flush=True)
     except Fenced:
@@ -341,14 +346,14 @@ def test_drivers_that_fight_commit_every_version_once(place, tmp_path):
 
 STOPPED = """
 import os, sys
-from meander.checkpoint import Commit, Location, Log, StageCommit
+from meander.checkpoint import Commit, Location, Log, OperatorCommit
 from meander.checkpoint.location import Location
 from meander.errors import Fenced
 log = Log.open(Location.of(sys.argv[1]))
 log.claim("host", os.getpid())
 for version in range(10**6):
     try:
-        log.append(Commit(version, version, 0, "q", "o", (StageCommit(None, (0,)),), rows=1))
+        log.append(Commit(version, version, 0, "q", "o", (OperatorCommit(None, (0,)),), rows=1))
     except Fenced as error:
         print("fenced", error)
         break
@@ -366,7 +371,7 @@ def test_a_driver_stopped_at_any_moment_commits_nothing_after_the_next_claim(pla
         epoch = new.claim("new", 5)
         taken = new.index.version
         for version in range(taken + 1, taken + (4 if round_ % 2 else 50)):
-            new.append(Commit(version, version, 0, "q", "o", (StageCommit(None, (0,)),), rows=2))
+            new.append(Commit(version, version, 0, "q", "o", (OperatorCommit(None, (0,)),), rows=2))
         if round_ % 2 == 0:
             sweep(place, new, keep=1)
             assert sequences(place)[0] > epoch
@@ -376,6 +381,6 @@ def test_a_driver_stopped_at_any_moment_commits_nothing_after_the_next_claim(pla
         assert end.startswith("fenced another driver")
         assert "new, pid 5" in end
         assert int(more[-1]) <= taken
-        new.append(Commit(new.index.version + 1, 0, 0, "q", "o", (StageCommit(None, (0,)),), rows=2))
+        new.append(Commit(new.index.version + 1, 0, 0, "q", "o", (OperatorCommit(None, (0,)),), rows=2))
         kept = Log.open(place).commits(max(taken + 1, new.first_version()))
         assert {each.rows for each in kept} == {2}

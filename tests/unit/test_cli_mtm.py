@@ -12,12 +12,11 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from meander.checkpoint import Commit, Location, Log, StageCommit
+from meander.checkpoint import Commit, Location, Log, OperatorCommit
 from meander.checkpoint.identity import Identity
 from meander.cli.mtm import matrix_table, mtm
 from meander.errors import InvalidOption
-from meander.history import read_series
-from meander.measure import Transitions, migrations
+from meander.outlook import Transitions, migrations, read_series
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command()(mtm)
@@ -141,8 +140,8 @@ def test_events_and_a_checkpoint_are_taken_as_they_were(tmp_path):
     log = Log.open(place)
     log.claim("box", 7)
     for at, n in enumerate(counts):
-        stage = StageCommit(None, tuple(j * n // 8 for j in range(8)))
-        log.append(Commit(at, at, 0, "q", "o", (stage,), time_ms=3_600_000 * at))
+        operator = OperatorCommit(None, tuple(j * n // 8 for j in range(8)))
+        log.append(Commit(at, at, 0, "q", "o", (operator,), time_ms=3_600_000 * at))
     wanted = Transitions.of(counts, 2, 4)
     for name in ("events.jsonl", "events.json", "checkpoint"):
         assert Transitions.from_dict(answer(tmp_path / name, "--all")) == wanted

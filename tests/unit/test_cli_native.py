@@ -16,7 +16,7 @@ from meander.cli import main
 from meander.cli import native as command
 from meander.cli.commands import app
 from meander.cli.native import NOTHING, view, watch
-from meander.native.observation import ExecutorSeen, Observation, PartitionSeen
+from meander.native.observation import ExecutorFigures, Observation, PartitionFigures
 from meander.native.publish import Publication
 
 NOW_MS = 1_700_000_005_000
@@ -25,11 +25,11 @@ SAVE, JOIN = "0:stateStoreSave", "1:symmetricHashJoin"
 
 def seen(query="words", run="run-1", partitions=6, executors=2, groups=(SAVE,), **fields):
     parts = tuple(
-        PartitionSeen(group, j, str(j % executors), 1000 * j, 2**20, 10.0 + j, 12)
+        PartitionFigures(group, j, str(j % executors), 1000 * j, 2**20, 10.0 + j, 12)
         for group in groups
         for j in range(partitions)
     )
-    hosts = tuple(ExecutorSeen(str(j), f"host-{j}", 2) for j in range(executors))
+    hosts = tuple(ExecutorFigures(str(j), f"host-{j}", 2) for j in range(executors))
     made = Observation(query, run, 12, 431.0, 1000.0, 12_340.0, int(time.time() * 1000), parts, hosts)
     return replace(made, **fields)
 
@@ -200,7 +200,11 @@ def test_before_the_first_batch():
 
 
 def test_draining_executors():
-    leaving, staying, left = ExecutorSeen("0", "a", 2, True), ExecutorSeen("1", "b", 2), ExecutorSeen("9", "c", 2, True)
+    leaving, staying, left = (
+        ExecutorFigures("0", "a", 2, True),
+        ExecutorFigures("1", "b", 2),
+        ExecutorFigures("9", "c", 2, True),
+    )
     lines = drawn(view([seen(executors=2)], NOW_MS, 100, 24)).splitlines()
     assert not any("░" in line or "drained" in line for line in lines)
     lines = drawn(view([replace(seen(executors=2), executors=(leaving, staying, left))], NOW_MS, 100, 24)).splitlines()

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from meander.cli import main
-from meander.nexmark.queries import QUERIES
+from meander_lab.nexmark.queries import QUERIES
 
 
 def test_every_query_is_listed_with_its_lines_beside_megaphones(capsys):

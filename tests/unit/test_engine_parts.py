@@ -1,5 +1,6 @@
-"""The parts of the engine that need no Spark: messages, places, settings, dead letters, what a failure means."""
+"""The parts of the engine that need no Spark: messages, settings, dead letters, what a failure means."""
 
+import dataclasses
 import threading
 from itertools import chain, repeat
 
@@ -7,28 +8,46 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from meander.engine.driver.settings import Settings
+from meander.engine.spark.losses import Watchdog, in_short, is_loss
+from meander.engine.worker.incoming import BAD, REPORT, sort_out, table_of
+from meander.engine.worker.messages import Control, Fault, FilePart, TaskReport, Token, pack, unpack
 from meander.errors import InvalidOption
 from meander.operators.count import Count
-from meander.spark.incoming import BAD, REPORT, taken_apart
-from meander.spark.messages import Control, Fault, Part, Report, Token, numbers, packed, read_numbers, unpacked
-from meander.spark.places import Place, seat
-from meander.spark.settings import Settings
-from meander.spark.watch import Watchdog, in_short, is_loss
 
 
-def control(**changes):
-    fields = {
-        "query": "q", "token": (3, 7, 1), "stage": 0, "worker": 4, "slot": 1, "place": "host:1:2", "directory": "d",
-        "checkpoint": "file:///c", "bins": 8, "owned": packed(np.arange(8) < 3),
-    }  # fmt: skip
-    return Control(**{**fields, **changes})
+def plain(message):
+    """A message as data that can be compared: arrays as lists."""
+    if dataclasses.is_dataclass(message):
+        return {each.name: plain(getattr(message, each.name)) for each in dataclasses.fields(message)}
+    if isinstance(message, np.ndarray):
+        return message.dtype, message.tolist()
+    return [plain(each) for each in message] if type(message) is tuple else message
 
 
-def test_messages_travel_unchanged():
-    sent = control(advance=({"path": "a"},), load=(Part({"path": "x"}, packed(np.arange(8) == 5)),), wave=(1, 4))
-    assert Control.from_bytes(sent.to_bytes()) == sent
-    told = Report((3, 7, 1), 0, 4, rows=5, fault=Fault("user", "no", "trace", 3), side=({"path": "s"},))
-    assert Report.from_text(told.to_text()) == told
+def test_a_control_message_travels_unchanged():
+    bins = np.arange(8)
+    sent = Control(
+        "q", Token(3, 7, 1), 0, 4, 1, "host:1:2", "d", "file:///c", 8, owned=bins < 3, held=bins < 5,
+        advance=({"path": "a"},), loadable=bins == 5, load=(FilePart({"path": "x"}, bins == 5),), copy=(5, 2),
+        copy_ms=7.5, snapshot=bins == 1, frontier=9, previous=8, wave=(1, 4), fsync=True,
+    )  # fmt: skip
+    assert plain(Control.from_bytes(sent.to_bytes())) == plain(sent)
+    few = dataclasses.replace(sent, snapshot=None, frontier=None, load=(), copy=())
+    assert plain(Control.from_bytes(few.to_bytes())) == plain(few)
+
+
+def test_a_report_travels_unchanged():
+    numbers = np.array([3, 0, 1 << 60], np.int64)
+    sent = TaskReport(
+        Token(3, 7, 1), 0, 4, "host:1:2", rows=5, newest=(7, None), delta={"path": "d"}, side=({"path": "s"},),
+        held=np.array([True, False, True]), loads=numbers, stored=(numbers, numbers + 1), queued=(numbers,),
+        state_rows=numbers, state_bytes=numbers, spent_ms={"busy": 1.5}, fault=Fault("user", "no", "trace", 3),
+    )  # fmt: skip
+    assert plain(TaskReport.from_text(sent.to_text())) == plain(sent)
+    assert plain(TaskReport.from_text(TaskReport(Token(0, 0, 1), 0, 4).to_text())) == plain(
+        TaskReport(Token(0, 0, 1), 0, 4)
+    )
 
 
 def test_a_later_attempt_is_greater_whatever_it_counts():
@@ -36,30 +55,9 @@ def test_a_later_attempt_is_greater_whatever_it_counts():
 
 
 @pytest.mark.parametrize("bins", [1, 8, 13, 256])
-def test_sets_of_bins_and_numbers_travel_as_text(bins):
-    rng = np.random.default_rng(bins)
-    chosen = rng.random(bins) < 0.4
-    assert np.array_equal(unpacked(packed(chosen), bins), chosen)
-    counts = rng.integers(0, 1 << 60, bins)
-    assert np.array_equal(read_numbers(numbers(counts)), counts)
-
-
-def place(name, cores=1):
-    return Place(name, f"executor_h_{name}", f"h:{name}:1", cores)
-
-
-def test_workers_that_can_stay_stay_and_the_others_spread():
-    a, b, c = place("a", 2), place("b", 2), place("c", 2)
-    first = seat([0, 1, 2, 3], [a, b], {})
-    assert sorted(found.executor for found in first.values()) == ["a", "a", "b", "b"]
-    later = seat([0, 1, 2, 3], [a, c], first)
-    assert {w: p for w, p in later.items() if first[w] == a} == {w: p for w, p in first.items() if p == a}
-    assert all(later[w] == c for w in first if first[w] == b)
-
-
-def test_more_workers_than_cores_are_refused():
-    with pytest.raises(InvalidOption, match="3 workers need as many cores and the executors have 2"):
-        seat([0, 1, 2], [place("a"), place("b")], {})
+def test_sets_of_bins_travel_as_text(bins):
+    chosen = np.random.default_rng(bins).random(bins) < 0.4
+    assert np.array_equal(unpack(pack(chosen), bins), chosen)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +86,8 @@ def handed_over(table):
 def test_null_keys_broken_text_and_failed_casts_become_dead_letters():
     broken = pa.array([b"ok", None, b"\xff\xfe", b"bad", b"fine"], pa.binary()).view(pa.string())
     rows = pa.table({BAD: pa.array([None, None, None, "column n is no number", None]), "word": broken})
-    stage = Count(pa.schema([("word", pa.string())]), ["word"])
-    found = taken_apart(handed_over(rows), rows.schema, stage)
+    operator = Count(pa.schema([("word", pa.string())]), ["word"])
+    found = sort_out(table_of(handed_over(rows), rows.schema), operator)
     assert found.rows.to_pydict() == {"word": ["ok", "fine"]}
     assert found.dead.to_pydict() == {
         "reason": ["the key column word is null", "column word is not valid UTF-8", "column n is no number"],
@@ -97,9 +95,10 @@ def test_null_keys_broken_text_and_failed_casts_become_dead_letters():
     }
 
 
-def test_reports_of_the_stage_before_travel_along():
+def test_reports_of_the_operator_before_travel_along():
     rows = pa.table({REPORT: pa.array([None, "one", None]), "word": pa.array(["a", None, "b"])})
-    found = taken_apart(handed_over(rows), rows.schema, Count(pa.schema([("word", pa.string())]), ["word"]))
+    operator = Count(pa.schema([("word", pa.string())]), ["word"])
+    found = sort_out(table_of(handed_over(rows), rows.schema), operator)
     assert found.reports == ["one"]
     assert found.dead is None
     assert found.rows.to_pydict() == {"word": ["a", "b"]}

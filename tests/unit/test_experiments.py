@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import meander
-from meander.cli import experiment as command
 from meander.errors import InvalidOption
-from meander.experiments import EXPERIMENTS, LIVE, History, Lab, Outlooks, Setting, finding, setting
-from meander.experiments.arrivals import arrivals
-from meander.history import Series
-from meander.measure.transitions import Transitions
-from meander.planning.ahead.exact import solve
-from meander.replay import Bins, balanced
+from meander.outlook import Series
+from meander.outlook.exact import solve
+from meander.outlook.replay import Bins, balanced
+from meander.outlook.transitions import Transitions
+from meander_lab.cli import experiment as command
+from meander_lab.experiments import EXPERIMENTS, LIVE, History, Lab, Outlooks, Setting, finding, setting
+from meander_lab.experiments.arrivals import arrivals
 
 TINY = Setting(
     bins=12, lo=2, hi=4, migrations=12, seeds=3, redist_seeds=1, taus=(0.4, 1.2), sizes=(8, 16), gammas=(0.0, 0.8)
@@ -185,9 +185,9 @@ def made_up(ssm, mtm, even=50.0, ring=20.0):
 
 
 def test_the_paragraph_on_cost_follows_the_figures():
-    from meander.experiments.ding_cost import _says
+    from meander_lab.experiments.ding_cost import says
 
-    said = _says(made_up(ssm=(8.0, 4.0), mtm=(6.0, 1.0)))
+    said = says(made_up(ssm=(8.0, 4.0), mtm=(6.0, 1.0)))
     assert "25 % less than ssm at tau 0.4 and 75 % less than ssm at tau 1.2" in said
     assert "here it is at 2 of 2" in said
     assert "The gap grows with tau (2.00 and 3.00 points" in said
@@ -195,7 +195,7 @@ def test_the_paragraph_on_cost_follows_the_figures():
     assert "above both at every tau" in said
     assert "even moves at least 6.2 times" in said
     assert "next to nothing" not in said
-    said = _says(made_up(ssm=(8.0, 0.6), mtm=(10.0, 0.6), ring=9.0))
+    said = says(made_up(ssm=(8.0, 0.6), mtm=(10.0, 0.6), ring=9.0))
     assert "25 % more than ssm at tau 0.4 and as much as ssm at tau 1.2" in said
     assert "here it is at 0 of 2" in said
     assert "nowhere in favour of mtm (-2.00 and 0.00" in said
@@ -204,8 +204,8 @@ def test_the_paragraph_on_cost_follows_the_figures():
 
 
 def test_paragraphs_on_time_compare_with_what_the_paper_says():
-    from meander.experiments.ding_pmc import _says as pmc
-    from meander.experiments.ding_time import _says as time
+    from meander_lab.experiments.ding_pmc import says as pmc
+    from meander_lab.experiments.ding_time import says as time
 
     def rows(ssm, mtm):
         both = (("ssm", ssm), ("mtm", mtm))
@@ -231,27 +231,27 @@ def test_paragraphs_on_time_compare_with_what_the_paper_says():
 
 
 def test_the_paragraph_on_bins_says_how_time_grows():
-    from meander.experiments.ding_bins import _says
+    from meander_lab.experiments.ding_bins import says
 
     rows = [
         {"series": "a", "tau": 0.4, "drift": 0.0, "bins": m, "planner": name, "percent": p, "median_ms": (m / 32) ** 2}
         for name, costs in (("ssm", {32: 9.0, 128: 6.0}), ("mtm", {32: 8.0}))
         for m, p in costs.items()
     ]
-    said = _says(rows)
+    said = says(rows)
     assert "what ssm moves falls from 9.00 to 6.00 % as bins go from 32 to 128" in said
     assert "what mtm moves stays at about 8.00 % as bins go from 32 to 32" in said
     assert "from 1.00 ms for 32 bins to 16.00 ms for 128, about as the number of bins to the power of 2.0" in said
 
 
 def test_the_paragraph_on_gamma_names_the_best_one():
-    from meander.experiments.ding_gamma import _says
+    from meander_lab.experiments.ding_gamma import says
 
     rows = [
         {"series": "a", "tau": 0.4, "drift": 0.05, "gamma": gamma, "percent": p, "ssm_percent": 8.0, "pmc_seconds": s}
         for gamma, p, s in ((0.0, 8.0, 0.0), (0.8, 6.0, 40.0), (0.95, 7.0, 40.0))
     ]
-    said = _says(rows)
+    said = says(rows)
     assert "goes up and down from 8.00 to 7.00 % of state a migration as gamma goes from 0 to 0.95" in said
     assert "least at 0.8 with 6.00 %" in said
     assert "gamma 0 moves what ssm does" in said

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from meander.checkpoint import Commit, Location, Log, StageCommit
+from meander.checkpoint import Commit, Location, Log, OperatorCommit
 from meander.checkpoint.identity import Identity
 from meander.checkpoint.retention import sweep
 from meander.errors import CheckpointError, InvalidOption
-from meander.history import Series, counts_from_checkpoint, counts_from_events, read_counts, read_series
+from meander.outlook import Series, counts_from_checkpoint, counts_from_events, read_counts, read_series
 
 START = datetime.datetime(2026, 2, 26, 21, 42, 53)
 MOMENTS = ["2026-02-26 21:42:53", "2026-02-26 21:47:53", "2026-02-26 21:52:53"]
@@ -402,10 +402,10 @@ class Past:
 
     def commit(self, first, second, moving=False):
         """A version in which the operators have so many workers."""
-        stages = tuple(StageCommit(None, tuple(j * n // 8 for j in range(8))) for n in (first, second))
+        operators = tuple(OperatorCommit(None, tuple(j * n // 8 for j in range(8))) for n in (first, second))
         journal = {"migrations": 1, **({"migration": {}} if moving else {})}
         time_ms = 1_000_000 + 10_000 * self.version
-        self.log.append(Commit(self.version, self.version, 0, "q", "o", stages, time_ms=time_ms, journal=journal))
+        self.log.append(Commit(self.version, self.version, 0, "q", "o", operators, time_ms=time_ms, journal=journal))
         self.version += 1
 
 

@@ -9,7 +9,7 @@ import pytest
 import typer
 from pyarrow import parquet
 
-from meander.checkpoint import Attempt, Commit, Location, Log, SnapshotRef, StageCommit, statefile, store, store_side
+from meander.checkpoint import Attempt, Commit, Location, Log, OperatorCommit, SnapshotRef, statefile, store, store_side
 from meander.checkpoint.identity import Identity
 from meander.checkpoint.retention import sweep
 from meander.cli.inspect import inspect
@@ -51,33 +51,35 @@ class History:
             self.commit(version)
 
     def commit(self, version):
-        stages = []
-        for stage in range(2):
-            attempt = Attempt(version, stage, 0, self.epoch, 0)
+        operators = []
+        for operator in range(2):
+            attempt = Attempt(version, operator, 0, self.epoch, 0)
             before = dict(self.counts), dict(self.seen)
-            changed = self.change(stage)
+            changed = self.change(operator)
             inline = 10_000 if version % 3 == 0 else 0
             delta = store(self.place, attempt.path("deltas"), statefile.write(changed, BINS), 0, inline)
             snapshots = ()
-            if version and version % 5 == stage:
+            if version and version % 5 == operator:
                 covers = [j for j in range(BINS) if j % 4 == version % 4]
-                made = statefile.write(self.snapshot(stage, *before, covers), BINS, covers=covers)
+                made = statefile.write(self.snapshot(operator, *before, covers), BINS, covers=covers)
                 ref = store(self.place, attempt.path("snapshots"), made, 0)
                 snapshots = (SnapshotRef(ref, version - 1),)
             side = ()
-            if version % 10 == 3 and stage == 1:
+            if version % 10 == 3 and operator == 1:
                 rows = pa.table({"user": [version], "reason": ["too late"]})
                 self.late.append({"version": version, "operator": 1, "user": version, "reason": "too late"})
                 side = (store_side(self.place, attempt.path("late"), rows, 0, "late", 10_000 if version > 20 else 0),)
             owner = tuple(0 if j < 10 else 3 for j in range(BINS))
-            stages.append(StageCommit(version * 10, owner, (delta,), snapshots, side))
-        self.log.append(Commit(version, version, 0, "q", "o", tuple(stages), rows=9, late=1, time_ms=1_700_000_000_000))
+            operators.append(OperatorCommit(version * 10, owner, (delta,), snapshots, side))
+        self.log.append(
+            Commit(version, version, 0, "q", "o", tuple(operators), rows=9, late=1, time_ms=1_700_000_000_000)
+        )
         self.after.append((dict(self.counts), dict(self.seen)))
 
-    def change(self, stage):
+    def change(self, operator):
         rows = []
         for _ in range(6):
-            if stage == 0:
+            if operator == 0:
                 key = f"w{self.rng.randrange(30)}"
                 gone, value = self.rng.random() < 0.2, self.rng.randrange(1000)
                 rows.append((int(key[1:]) % BINS, gone, key, None if gone else value))
@@ -85,25 +87,25 @@ class History:
                 key = (self.rng.randrange(20), DAY + datetime.timedelta(self.rng.randrange(2)))
                 gone, value = self.rng.random() < 0.2, self.rng.choice([b"x", b"\xff", None])
                 rows.append((key[0] % BINS, gone, *key, value))
-        width = 3 if stage == 0 else 4
+        width = 3 if operator == 0 else 4
         rows = sorted({row[2:width]: row for row in rows}.values(), key=lambda row: row[0])
-        held = self.counts if stage == 0 else self.seen
+        held = self.counts if operator == 0 else self.seen
         for row in rows:
             held.pop(row[2:width], None)
             if not row[1]:
                 held[row[2:width]] = row[-1]
-        return self.tables(stage, rows)
+        return self.tables(operator, rows)
 
-    def snapshot(self, stage, counts, seen, covers):
-        if stage == 0:
+    def snapshot(self, operator, counts, seen, covers):
+        if operator == 0:
             rows = [(int(key[0][1:]) % BINS, False, *key, value) for key, value in counts.items()]
         else:
             rows = [(key[0] % BINS, False, *key, value) for key, value in seen.items()]
-        return self.tables(stage, sorted((row for row in rows if row[0] in covers), key=lambda row: row[0]))
+        return self.tables(operator, sorted((row for row in rows if row[0] in covers), key=lambda row: row[0]))
 
-    def tables(self, stage, rows):
+    def tables(self, operator, rows):
         start = [("__bin", pa.int32()), ("__deleted", pa.bool_())]
-        if stage == 0:
+        if operator == 0:
             return {"counts": table(rows, [*start, ("word", pa.string()), ("n", pa.int64())])}
         columns = [*start, ("user", pa.int64()), ("day", pa.date32()), ("note", pa.binary())]
         return {"seen": table(rows, columns), "timers": table([], columns[:3])}
@@ -165,8 +167,8 @@ def test_a_migration_under_way_is_shown(run, tmp_path):
         "rules": {},
         "steps": [{"number": 4, "shifts": [[0, 1, 0, 1, 8], [0, 2, 0, 1, 8]]}],
     }
-    stage = StageCommit(None, (0,) * BINS)
-    log.append(Commit(0, 0, 0, "q", "o", (stage,), journal={"wanted": [2], "migration": left}))
+    operator = OperatorCommit(None, (0,) * BINS)
+    log.append(Commit(0, 0, 0, "q", "o", (operator,), journal={"wanted": [2], "migration": left}))
     told = json.loads(run("-f", "json", place=tmp_path)[1])
     assert "migration 3 is under way: 1 of 5 steps and 2 bins are left" in run("-f", "table", place=tmp_path)[1]
     assert told["migration"] == {"number": 3, "steps": 5, "steps_left": 1, "bins_left": 2}

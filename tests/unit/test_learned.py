@@ -14,11 +14,11 @@ import pytest
 import meander as me
 from meander import Problem, plan
 from meander.errors import Damaged, Infeasible, InvalidOption, InvalidProblem, TooLarge
-from meander.measure.transitions import Transitions
-from meander.planning.ahead import LearnedOutlook, files, practice
-from meander.planning.ahead import learned_kernel as kernel
-from meander.planning.ahead.exact import solve
-from meander.planning.ahead.practice import SETS, Effort, Lesson, Samples, Task, fitted, learn, practised, rehearsed
+from meander.outlook import LearnedOutlook, files, practice
+from meander.outlook import learned_kernel as kernel
+from meander.outlook.exact import solve
+from meander.outlook.practice import SETS, Effort, Lesson, Samples, Task, fitted, learn, practised, rehearsed
+from meander.outlook.transitions import Transitions
 from meander.types import runs
 
 PAPER = Transitions.given([[0.3, 0.6, 0.1], [0.3, 0.4, 0.3], [0.1, 0.5, 0.4]], lo=2)
@@ -394,8 +394,8 @@ def test_learning_is_the_same_in_every_process(outlook):
     code = (
         "import sys\n"
         "import numpy as np\n"
-        "from meander.measure.transitions import Transitions\n"
-        "from meander.planning.ahead.practice import Effort, Lesson, learn\n"
+        "from meander.outlook.transitions import Transitions\n"
+        "from meander.outlook.practice import Effort, Lesson, learn\n"
         "heavy = [m for m in ('numba', 'pyarrow', 'pyspark', 'scipy', 'rich') if m in sys.modules]\n"
         "rng = np.random.default_rng(0)\n"
         "load, state = rng.uniform(0.5, 2, 16), rng.uniform(1, 9, 16)\n"

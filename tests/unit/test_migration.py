@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meander.engine.worker.update import Wanted, update
 from meander.errors import Damaged
 from meander.migration import journal
-from meander.migration.progress import Latency, Progress, Report
+from meander.migration.budget import CopyBudget
 from meander.migration.protocol import (
     Cancelled,
     Committed,
@@ -25,24 +26,22 @@ from meander.migration.protocol import (
     Phase,
     Planned,
     Protocol,
-    Release,
-    Rules,
     Snapshot,
 )
-from meander.migration.steps import Shift, Step, joined
-from meander.migration.update import Wanted, update
+from meander.migration.report import Latency, MigrationReport, Progress
+from meander.migration.steps import OperatorMove, Step, joined
 from meander.types import Move
 
 BINS = 8
 A, B, C = 0, 1, 5
 
 
-def shift(bin_, source=A, target=B, size=10, stage=0):
-    return Shift(stage, bin_, source, target, size)
+def move(bin_, source=A, target=B, size=10, operator=0):
+    return OperatorMove(operator, bin_, source, target, size)
 
 
 def step(number, *bins, **more):
-    return Step(number, tuple(shift(bin_) if isinstance(bin_, int) else bin_ for bin_ in bins), **more)
+    return Step(number, tuple(move(bin_) if isinstance(bin_, int) else bin_ for bin_ in bins), **more)
 
 
 def flags(*bins):
@@ -52,13 +51,13 @@ def flags(*bins):
 
 
 def held(**workers):
-    """held(A=[1, 2]): what workers report to hold of stage 0."""
+    """held(A=[1, 2]): what workers report to hold of operator 0."""
     return {(0, globals()[name]): flags(*bins) for name, bins in workers.items()}
 
 
-def begun(*steps, number=1, **rules):
+def begun(*steps, number=1, **budget):
     machine = Protocol()
-    told = machine.on(Planned(number, steps, Rules(**rules)))
+    told = machine.on(Planned(number, steps, CopyBudget(**budget)))
     assert told[: len(steps)] == [Entered(number, each.number, Phase.PLANNED) for each in steps]
     return machine
 
@@ -88,14 +87,14 @@ def test_a_step_is_copied_flipped_and_released():
     assert machine.on(Committed(10, held(B=[3]))) == []
     assert opened(machine, 11) == [Hold(0, B, (3,)), Copy(0, B, (4,))]
     assert machine.on(Committed(11, held(B=[3, 4]))) == [Entered(1, 0, Phase.READY)]
-    flips = step(0, 3, 4).shifts
+    flips = step(0, 3, 4).moves
     assert opened(machine, 12) == [Flip(12, flips), Hold(0, A, (3, 4))]
     assert machine.flipping == step(0, 3, 4)
     assert machine.on(Committed(12, held(B=[3, 4]))) == [Entered(1, 0, Phase.FLIPPED)]
     assert machine.workers == {A}
     assert opened(machine, 13) == [Hold(0, A, (3, 4))]
     assert machine.on(Committed(13, held(A=[3, 4], B=[3, 4]))) == []
-    assert opened(machine, 14) == [Release(0, A, (3, 4))]
+    assert opened(machine, 14) == []
     assert machine.on(Committed(14, held(B=[3, 4]))) == [Entered(1, 0, Phase.RELEASED), Finished(1, "done")]
     assert not machine.busy
     assert opened(machine, 15) == []
@@ -143,23 +142,23 @@ def test_steps_flip_in_order_and_one_in_a_version():
     assert machine.phases[1] is Phase.READY
     assert orders(opened(machine, 2)) == [Hold(0, B, (2,)), Copy(0, B, (1,))]
     machine.on(Committed(2, held(B=[1, 2])))
-    assert version(machine, 3, held(B=[1, 2]))[0] == [Flip(3, (shift(1),)), Release(0, A, (1,)), Hold(0, B, (2,))]
+    assert version(machine, 3, held(B=[1, 2]))[0] == [Flip(3, (move(1),)), Hold(0, B, (2,))]
     told, after = version(machine, 4, held(B=[1, 2]))
-    assert told == [Flip(4, (shift(2),)), Release(0, A, (2,))]
+    assert told == [Flip(4, (move(2),))]
     assert after == [Entered(1, 1, Phase.FLIPPED), Entered(1, 1, Phase.RELEASED), Finished(1, "done")]
 
 
 def test_each_target_copies_within_its_budget_and_at_least_one_bin():
-    big, small = shift(1, size=90), shift(2, size=20)
-    other = shift(3, target=C, size=500)
-    machine = begun(step(0, big, small, shift(4, size=10), other), copy_bytes=100)
+    big, small = move(1, size=90), move(2, size=20)
+    other = move(3, target=C, size=500)
+    machine = begun(step(0, big, small, move(4, size=10), other), copy_bytes=100)
     assert orders(opened(machine, 1)) == [Copy(0, B, (1, 4)), Copy(0, C, (3,))]
 
 
 def test_only_so_many_steps_are_copied_ahead():
     machine = begun(*(step(number, number, **{}) for number in range(8)), copy_bytes=1000)
     assert orders(opened(machine, 1)) == [Copy(0, B, (0, 1, 2, 3))]
-    narrow = begun(*(step(number, shift(number, size=100)) for number in range(8)), copy_bytes=60)
+    narrow = begun(*(step(number, move(number, size=100)) for number in range(8)), copy_bytes=60)
     assert orders(opened(narrow, 1)) == [Copy(0, B, (0,))]
     assert sum(phase is Phase.COPYING for phase in narrow.phases.values()) == 1
 
@@ -176,7 +175,7 @@ def test_a_step_that_gains_nothing_is_forced_when_patience_ends():
     machine = begun(step(0, 1, 2), patience=2)
     for number in (1, 2):
         assert version(machine, number, {})[0] == [Copy(0, B, (1, 2))]
-    assert orders(opened(machine, 3))[0] == Flip(3, (shift(1), shift(2)))
+    assert orders(opened(machine, 3))[0] == Flip(3, (move(1), move(2)))
 
 
 def test_a_bin_gained_renews_patience():
@@ -191,8 +190,8 @@ def test_a_bin_gained_renews_patience():
 def test_a_forced_step_is_not_copied_and_flips_in_its_turn():
     machine = begun(step(0, 1), step(1, 2, forced=True), step(2, 3), release_after=0)
     assert version(machine, 1, held(B=[1]))[0] == [Copy(0, B, (1,))]
-    assert version(machine, 2, held(B=[1]))[0] == [Flip(2, (shift(1),)), Release(0, A, (1,))]
-    assert version(machine, 3, held(B=[1, 2]))[0] == [Flip(3, (shift(2),)), Release(0, A, (2,)), Copy(0, B, (3,))]
+    assert version(machine, 2, held(B=[1]))[0] == [Flip(2, (move(1),))]
+    assert version(machine, 3, held(B=[1, 2]))[0] == [Flip(3, (move(2),)), Copy(0, B, (3,))]
 
 
 def test_a_step_with_a_batch_waits_for_it_and_then_waits_for_nothing():
@@ -201,7 +200,7 @@ def test_a_step_with_a_batch_waits_for_it_and_then_waits_for_nothing():
     machine.on(Committed(1, held(B=[1, 2])))
     assert orders(opened(machine, 2, batch=6)) == [Hold(0, B, (1, 2))]
     machine.on(Committed(2, held(B=[1])))
-    assert orders(opened(machine, 3, batch=7))[0] == Flip(3, (shift(1), shift(2)))
+    assert orders(opened(machine, 3, batch=7))[0] == Flip(3, (move(1), move(2)))
 
 
 def test_empty_steps_take_a_version_each_and_an_empty_plan_none():
@@ -210,7 +209,7 @@ def test_empty_steps_take_a_version_each_and_an_empty_plan_none():
     told, after = version(machine, 1, held(B=[1]))
     assert told == [Copy(0, B, (1,))]
     assert Entered(1, 0, Phase.FLIPPED) in after
-    assert version(machine, 2, held(B=[1]))[0][0] == Flip(2, (shift(1),))
+    assert version(machine, 2, held(B=[1]))[0][0] == Flip(2, (move(1),))
     assert version(machine, 3, held(B=[1]))[1][-1] == Finished(1, "done")
     assert Protocol().on(Planned(4, ())) == [Finished(4, "done")]
 
@@ -222,7 +221,7 @@ def test_kept_copies_have_a_limit_in_bytes_and_the_oldest_go_first():
     assert version(machine, 2, everything)[0][1] == Hold(0, A, (0,))
     assert version(machine, 3, everything)[0][1] == Hold(0, A, (0, 1))
     told, after = version(machine, 4, everything)
-    assert told == [Flip(4, (shift(2),)), Release(0, A, (0,)), Hold(0, A, (1, 2))]
+    assert told == [Flip(4, (move(2),)), Hold(0, A, (1, 2))]
     assert after == [Entered(1, 2, Phase.FLIPPED), Entered(1, 0, Phase.RELEASED)]
 
 
@@ -230,28 +229,28 @@ def test_nothing_is_kept_that_is_larger_than_all_that_may_be_kept():
     machine = begun(step(0, 1), release_after=9, keep_bytes=9)
     version(machine, 1, held(B=[1]))
     told, after = version(machine, 2, held(B=[1]))
-    assert told == [Flip(2, (shift(1),)), Release(0, A, (1,))]
+    assert told == [Flip(2, (move(1),))]
     assert after[-1] == Finished(1, "done")
 
 
-def test_stages_flip_together():
+def test_operators_flip_together():
     steps = joined({0: [[Move(3, A, B, 10)]], 1: [[Move(5, A, C, 10)], [Move(6, A, C, 10)]]})
     machine = begun(*steps)
     half = {(0, B): flags(3), (1, C): flags(6)}
     assert version(machine, 1, half)[0] == [Copy(0, B, (3,)), Copy(1, C, (5, 6))]
     assert version(machine, 2, half)[0] == [Hold(0, B, (3,)), Hold(1, C, (6,)), Copy(1, C, (5,))]
     version(machine, 3, {(0, B): flags(3), (1, C): flags(5, 6)})
-    assert orders(opened(machine, 4))[0] == Flip(4, (shift(3), shift(5, target=C, stage=1)))
+    assert orders(opened(machine, 4))[0] == Flip(4, (move(3), move(5, target=C, operator=1)))
 
 
 # --- what comes in between -----------------------------------------------------------------------
 
 
 def test_a_lost_target_returns_its_step():
-    machine = begun(step(0, 3, shift(4, target=C)), step(1, 5))
+    machine = begun(step(0, 3, move(4, target=C)), step(1, 5))
     version(machine, 1, held(B=[3, 5], C=[4]))
     assert machine.phases == {0: Phase.READY, 1: Phase.READY}
-    assert opened(machine, 2)[0] == Flip(2, (shift(3), shift(4, target=C)))
+    assert opened(machine, 2)[0] == Flip(2, (move(3), move(4, target=C)))
     assert machine.on(Lost(frozenset({B}))) == [Entered(1, 0, Phase.COPYING), Entered(1, 1, Phase.PLANNED)]
     assert orders(opened(machine, 2)) == [Hold(0, C, (4,)), Copy(0, B, (3, 5))]
     assert machine.on(Lost(frozenset({A, 77}))) == []
@@ -267,7 +266,7 @@ def test_a_flip_is_done_if_its_version_was_committed_after_all():
 
 
 def test_a_worker_that_is_gone_fails_the_migration_if_it_takes_part():
-    machine = begun(step(0, 3), step(1, shift(4, target=C)), release_after=5)
+    machine = begun(step(0, 3), step(1, move(4, target=C)), release_after=5)
     version(machine, 1, held(B=[3]))
     version(machine, 2, held(B=[3]))
     assert machine.on(Gone(frozenset({77}))) == []
@@ -278,8 +277,8 @@ def test_a_worker_that_is_gone_fails_the_migration_if_it_takes_part():
     assert machine.on(Gone(frozenset({B}))) == [Entered(1, 0, Phase.RELEASED), Finished(1, "failed", reason)]
 
 
-def test_who_takes_over_a_bin_that_it_still_keeps_is_not_told_to_release_it():
-    machine = begun(step(0, 3), step(1, shift(3, B, C)), release_after=5)
+def test_who_takes_over_a_bin_that_it_still_keeps_does_not_keep_it_as_a_copy_any_more():
+    machine = begun(step(0, 3), step(1, move(3, B, C)), release_after=5)
     machine.on(Committed(1, held(B=[3], C=[3])))
     version(machine, 2, held(B=[3], C=[3]))
     version(machine, 3, held(A=[3], B=[3], C=[3]))
@@ -295,7 +294,7 @@ def test_a_cancelled_migration_flips_nothing_more_and_still_releases():
     assert machine.on(Cancelled("enough")) == []
     assert version(machine, 3, held(B=[3, 4]))[0] == [Hold(0, A, (3,))]
     told, after = version(machine, 4, held(B=[3]))
-    assert told == [Release(0, A, (3,))]
+    assert told == []
     assert after == [Entered(1, 0, Phase.RELEASED), Finished(1, "cancelled", "enough")]
     fresh = begun(step(0, 3))
     assert fresh.on(Cancelled("no")) == [Finished(1, "cancelled", "no")]
@@ -326,10 +325,10 @@ def test_troubles_fail_the_migration_with_their_reason():
 def test_another_plan_replaces_the_one_under_way():
     machine = begun(step(0, 3), step(1, 4))
     version(machine, 1, held(B=[3, 4]))
-    told = machine.on(Planned(2, (step(0, 4), step(1, shift(3, A, C)))))
+    told = machine.on(Planned(2, (step(0, 4), step(1, move(3, A, C)))))
     assert told[0] == Finished(1, "replaced", "by migration 2")
     assert machine.phases == {0: Phase.READY, 1: Phase.PLANNED}, "what was copied for the old plan is of use"
-    assert orders(opened(machine, 2)) == [Flip(2, (shift(4),)), Hold(0, A, (4,)), Copy(0, C, (3,))]
+    assert orders(opened(machine, 2)) == [Flip(2, (move(4),)), Hold(0, A, (4,)), Copy(0, C, (3,))]
 
 
 def test_a_migration_that_only_waits_for_its_release_was_done():
@@ -344,9 +343,9 @@ def test_a_plan_that_comes_while_a_flip_is_under_way_starts_where_that_leads():
     machine = begun(step(0, 1, 2, 3, 4), release_after=0)
     version(machine, 1, held(B=[1, 2, 3, 4]))
     opened(machine, 2)
-    plan = (step(0, shift(1, A, C), shift(2, A, B), 6), step(1, shift(5, A, C)))
+    plan = (step(0, move(1, A, C), move(2, A, B), 6), step(1, move(5, A, C)))
     machine.on(Planned(2, plan))
-    wanted = (step(0, shift(1, B, C), 6), step(1, shift(5, A, C)), step(2, shift(3, B, A), shift(4, B, A)))
+    wanted = (step(0, move(1, B, C), 6), step(1, move(5, A, C)), step(2, move(3, B, A), move(4, B, A)))
     assert machine.left == wanted
     assert journal.from_json(journal.to_json(machine)).steps == wanted
     after = machine.on(Committed(2, held(A=[5, 6, 7], B=[1, 2, 3, 4])))
@@ -358,7 +357,7 @@ def test_a_plan_that_comes_before_an_attempt_is_lost_starts_from_what_is_committ
     machine = begun(step(0, 1))
     version(machine, 1, held(B=[1]))
     opened(machine, 2)
-    plan = (step(0, shift(1, A, C)),)
+    plan = (step(0, move(1, A, C)),)
     machine.on(Planned(2, plan))
     assert orders(opened(machine, 2)) == [Copy(0, C, (1,))]
     machine.on(Committed(2, held(C=[1])))
@@ -369,23 +368,23 @@ def test_a_bin_that_flips_back_to_a_kept_copy_is_neither_read_nor_released():
     machine = begun(step(0, 3), release_after=3)
     version(machine, 1, held(B=[3]))
     version(machine, 2, held(A=[3], B=[3]))
-    machine.on(Planned(2, (step(0, shift(3, B, A)),), Rules(release_after=3)))
+    machine.on(Planned(2, (step(0, move(3, B, A)),), CopyBudget(release_after=3)))
     assert machine.phases == {0: Phase.READY}
     told, _ = version(machine, 3, held(A=[3], B=[3]))
-    assert told == [Flip(3, (shift(3, B, A),)), Hold(0, B, (3,))]
+    assert told == [Flip(3, (move(3, B, A),)), Hold(0, B, (3,))]
     assert version(machine, 4, held(A=[3], B=[3]))[0] == [Hold(0, B, (3,))]
     told, after = version(machine, 5, held(A=[3], B=[3]))
     assert told == [Hold(0, B, (3,))], "the first flip's copy is the owner's again"
     assert after == [Entered(1, 0, Phase.RELEASED)]
-    assert version(machine, 6, held(A=[3]))[0] == [Release(0, B, (3,))]
+    assert version(machine, 6, held(A=[3]))[0] == []
 
 
 def test_a_kept_copy_on_its_way_back_is_held_although_its_time_is_up():
     machine = begun(step(0, 3), release_after=1)
     version(machine, 1, held(B=[3]))
     version(machine, 2, held(A=[3], B=[3]))
-    back = step(0, shift(3, B, A), at=9)
-    machine.on(Planned(2, (back,), Rules(release_after=1)))
+    back = step(0, move(3, B, A), at=9)
+    machine.on(Planned(2, (back,), CopyBudget(release_after=1)))
     assert version(machine, 3, held(A=[3], B=[3]))[0] == [Hold(0, A, (3,))]
 
 
@@ -420,7 +419,7 @@ def test_the_journal_is_what_is_left_once_the_open_version_is_committed():
     machine_after.on(Committed(2, held(B=[1])))
     for resumed in (open_, through_json(machine_after)):
         assert (resumed.migration, resumed.total, resumed.steps) == (4, 3, steps[1:])
-        assert resumed.rules == Rules(copy_bytes=77, patience=6)
+        assert resumed.budget == CopyBudget(copy_bytes=77, patience=6)
         assert resumed.phases == {0: Phase.RELEASED, 1: Phase.PLANNED, 2: Phase.PLANNED}
         assert resumed.kept == ()
         assert through_json(resumed).steps == steps[1:]
@@ -443,10 +442,10 @@ def test_a_journal_that_makes_no_sense_is_named(broken):
         journal.from_json(broken)
 
 
-def test_the_journal_does_not_lend_out_the_rules():
+def test_the_journal_does_not_lend_out_the_budget():
     machine = begun(step(0, 1))
     journal.to_json(machine)["rules"]["patience"] = 0
-    assert machine.rules == Rules()
+    assert machine.budget == CopyBudget()
 
 
 # --- what a worker does --------------------------------------------------------------------------
@@ -522,7 +521,7 @@ def test_latency_is_the_smallest_value_that_enough_do_not_exceed():
 
 
 def test_a_report_tells_what_it_did_to_the_stream():
-    report = Report(
+    report = MigrationReport(
         mode="live", outcome="failed", reason="worker 3 is gone", planner="ssm", planner_ms=1.25, schedule="batched",
         workers_before=(0, 1), workers_after=(0, 1, 2), bins=7, bytes=12_345, steps=2, versions=9, duration_s=3.14,
         before=Latency(20, 10.0, 20.0, 30.0), during=Latency(9, 11.0, 21.0, 31.0), after=None, rows_held=4,

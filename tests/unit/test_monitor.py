@@ -6,15 +6,15 @@ import math
 import numpy as np
 import pytest
 
-from meander.checkpoint.entries import StageCommit
+from meander.checkpoint.entries import OperatorCommit
+from meander.engine.driver.frontier import Frontier
+from meander.engine.driver.monitor import MAX_SAMPLES, WINDOW, Monitor
+from meander.engine.spark.backlog import rows_behind
+from meander.engine.worker.messages import TaskReport, Token
 from meander.measure import Resources, load_imbalance
 from meander.operators.count import Count
 from meander.operators.join import Join
 from meander.route.schema import schema
-from meander.spark.backlog import rows_behind
-from meander.spark.frontier import Reached
-from meander.spark.messages import Report, numbers
-from meander.spark.monitor import WINDOW, Monitor
 
 BINS = 4
 OWNERS = np.array([0, 0, 1, 1])
@@ -23,15 +23,15 @@ JOIN, COUNT = Join((SIDE, SIDE), (["k"], ["k"]), within="1s"), Count(SIDE, ["k"]
 IDLE = [0, 0, 0, 0]
 
 
-def text(values):
-    return numbers(np.array(values, np.int64))
+def array(values):
+    return np.array(values, np.int64)
 
 
-def report(worker, loads, stored=(IDLE, IDLE), queued=(IDLE, IDLE), busy_ms=100.0, stage=0, state=IDLE):
+def report(worker, loads, stored=(IDLE, IDLE), queued=(IDLE, IDLE), busy_ms=100.0, operator=0, state=IDLE):
     """What a worker tells of a version."""
-    return Report(
-        (0, 0, 0), stage, worker, rows=sum(loads), loads=text(loads), stored=tuple(map(text, stored)),
-        queued=tuple(map(text, queued)), state_rows=text(state), spent_ms={"busy": busy_ms, "load": 1.0},
+    return TaskReport(
+        Token(0, 0, 0), operator, worker, rows=sum(loads), loads=array(loads), stored=tuple(map(array, stored)),
+        queued=tuple(map(array, queued)), state_rows=array(state), spent_ms={"busy": busy_ms, "load": 1.0},
     )  # fmt: skip
 
 
@@ -46,14 +46,12 @@ FIGURE_4 = [
 ]
 
 
-def watched(stages, *versions, owners=OWNERS, behind=0):
+def watched(operators, *versions, owners=OWNERS, behind=0):
     """A monitor that was told these reports, a version each second after one that only starts the clock."""
-    monitor = Monitor(stages, BINS)
-    told = []
-    monitor.watchers.append(lambda stage, sample: told.append((stage, sample)))
+    monitor = Monitor(operators, BINS)
     for number, reports in enumerate(versions):
-        monitor.note(number, 1000 * number, reports, [owners] * len(stages), behind)
-    return monitor, told
+        monitor.note(number, 1000 * number, reports, [owners] * len(operators), behind)
+    return monitor, [(operator, sample) for operator in range(len(operators)) for sample in monitor.samples(operator)]
 
 
 def test_loads_of_a_join_are_those_of_figure_4():
@@ -127,10 +125,12 @@ def test_an_operator_with_one_input_has_its_rows_as_load():
 
 def test_operators_of_a_chain_are_measured_apart():
     reports = [
-        *FIGURE_4, counted(0, [1, 0, 0, 0], [7, 0, 0, 0], stage=1), counted(1, [0, 0, 0, 3], [0, 0, 0, 8], stage=1)
-    ]  # fmt: skip
+        *FIGURE_4,
+        counted(0, [1, 0, 0, 0], [7, 0, 0, 0], operator=1),
+        counted(1, [0, 0, 0, 3], [0, 0, 0, 8], operator=1),
+    ]
     monitor, told = watched([JOIN, COUNT], reports, reports)
-    assert [stage for stage, _ in told] == [0, 1]
+    assert [operator for operator, _ in told] == [0, 1]
     assert monitor.loads(0, IDLE, [0, 1]).imbalance == pytest.approx(14 / 29)
     assert monitor.loads(1, IDLE, [0, 1]).by_worker == {0: 1, 1: 3}
 
@@ -168,27 +168,28 @@ def test_a_worker_that_gets_rows_faster_than_it_serves_them_has_no_end_of_waitin
     assert loads.sojourn_s[1] < math.inf
 
 
-def test_a_watcher_may_leave_while_it_is_told():
+def test_sources_are_asked_only_once_somebody_looks_at_samples():
     monitor = Monitor([JOIN], BINS)
-    seen = []
-
-    def once(stage, sample):
-        seen.append(sample.batch)
-        monitor.watchers.remove(once)
-
-    monitor.watchers += [once, lambda stage, sample: seen.append(-sample.batch)]
-    for number in range(3):
-        monitor.note(number, 1000 * number, FIGURE_4, [OWNERS])
-    assert seen == [1, -1, -2]
+    assert not monitor.is_watched
+    monitor.loads(0, IDLE, [0, 1])
+    assert not monitor.is_watched
+    assert monitor.samples(0) == ()
+    assert monitor.is_watched
 
 
-def test_a_watcher_that_fails_does_not_hurt_the_batch_or_the_others(caplog):
-    monitor, seen = Monitor([JOIN], BINS), []
-    monitor.watchers += [lambda stage, sample: 1 / 0, lambda stage, sample: seen.append(sample.batch)]
-    for number in range(2):
-        monitor.note(number, 1000 * number, FIGURE_4, [OWNERS])
-    assert seen == [1]
-    assert "whoever watches operator 0 has failed" in caplog.text
+def test_only_so_many_samples_are_kept_and_they_are_the_last():
+    _, told = watched([JOIN], *[FIGURE_4] * (MAX_SAMPLES + 3))
+    assert [sample.batch for _, sample in told] == list(range(3, MAX_SAMPLES + 3))
+
+
+def test_a_monitor_goes_on_where_the_one_before_it_was():
+    before, told = watched([JOIN], FIGURE_4, FIGURE_4)
+    after = Monitor([JOIN], BINS)
+    after.adopt(before)
+    assert after.is_watched
+    after.note(2, 3500, FIGURE_4, [OWNERS])
+    assert [(sample.batch, sample.interval_s) for sample in after.samples(0)] == [(1, 1.0), (2, 2.5)]
+    assert after.samples(0)[0] is told[0][1]
 
 
 def source(reached, newest):
@@ -227,42 +228,42 @@ def test_rows_behind_of_both_sides_add_up():
 
 
 def test_the_frontier_waits_for_the_input_that_is_behind():
-    reached = Reached().after([[90, None], [95, None]], lateness=10)
-    assert reached == Reached(None, (95, None)), "nothing is final before both have been seen"
-    reached = reached.after([[None, 40]], lateness=10)
-    assert reached == Reached(30, (95, 40))
-    assert reached.after([[500, None]], lateness=10).frontier == 30
-    assert reached.after([[None, 70], [None, 60]], lateness=10).frontier == 60
-    assert reached.after([[None, 700]], lateness=10).frontier == 85, "now it is the other that is behind"
+    frontier = Frontier().after([[90, None], [95, None]], lateness=10)
+    assert frontier == Frontier(None, (95, None)), "nothing is final before both have been seen"
+    frontier = frontier.after([[None, 40]], lateness=10)
+    assert frontier == Frontier(30, (95, 40))
+    assert frontier.after([[500, None]], lateness=10).frontier == 30
+    assert frontier.after([[None, 70], [None, 60]], lateness=10).frontier == 60
+    assert frontier.after([[None, 700]], lateness=10).frontier == 85, "now it is the other that is behind"
 
 
 def test_the_frontier_never_goes_back():
-    reached = Reached(30, (95, 40))
-    assert reached.after([[3, 2]], lateness=10) == reached
-    assert reached.after([[None, 45]], lateness=40) == Reached(30, (95, 45)), "a larger lateness takes nothing back"
-    assert reached.after([], lateness=10) == reached
-    assert Reached(60, (95, 40)).after([[None, 50]], lateness=0).frontier == 60, "the clock had moved it on"
+    frontier = Frontier(30, (95, 40))
+    assert frontier.after([[3, 2]], lateness=10) == frontier
+    assert frontier.after([[None, 45]], lateness=40) == Frontier(30, (95, 45)), "a larger lateness takes nothing back"
+    assert frontier.after([], lateness=10) == frontier
+    assert Frontier(60, (95, 40)).after([[None, 50]], lateness=0).frontier == 60, "the clock had moved it on"
 
 
 def test_one_input_needs_nothing_but_its_frontier():
-    reached = Reached().after([[7], [9]], lateness=2)
-    assert reached == Reached(7, ())
-    assert reached.after([[8]], lateness=2) == Reached(7, ())
-    assert reached.after([], lateness=2) == Reached(7, ())
-    assert Reached().after([], lateness=2) == Reached()
+    frontier = Frontier().after([[7], [9]], lateness=2)
+    assert frontier == Frontier(7, ())
+    assert frontier.after([[8]], lateness=2) == Frontier(7, ())
+    assert frontier.after([], lateness=2) == Frontier(7, ())
+    assert Frontier().after([], lateness=2) == Frontier()
 
 
 def test_where_time_stands_survives_a_restart():
     """What is committed is enough to go on: one side came before the restart, the other after it."""
-    before = Reached().after([[95, None]], lateness=5)
-    stored = StageCommit(before.frontier, (0, 1), newest=before.newest)
-    again = StageCommit.from_json(json.loads(json.dumps(stored.to_json())))
+    before = Frontier().after([[95, None]], lateness=5)
+    stored = OperatorCommit(before.frontier, (0, 1), newest=before.newest)
+    again = OperatorCommit.from_json(json.loads(json.dumps(stored.to_json())))
     assert again == stored
     assert again.newest == (95, None)
-    assert Reached(again.frontier, again.newest).after([[None, 80]], lateness=5) == Reached(75, (95, 80))
+    assert Frontier(again.frontier, again.newest).after([[None, 80]], lateness=5) == Frontier(75, (95, 80))
 
 
-def test_a_stage_with_one_input_is_written_as_before():
-    plain = StageCommit(7, (0, 1))
+def test_an_operator_with_one_input_is_written_as_before():
+    plain = OperatorCommit(7, (0, 1))
     assert "newest" not in plain.to_json()
-    assert StageCommit.from_json(plain.to_json()) == plain
+    assert OperatorCommit.from_json(plain.to_json()) == plain

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.errors import InvalidOption
-from meander.native.observation import ExecutorSeen, Observation, PartitionSeen, printable
+from meander.native.observation import ExecutorFigures, Observation, PartitionFigures
+from meander.native.text import printable
 
 SAVE, JOIN = "0:stateStoreSave", "1:dedupe+symmetricHashJoin"
 
 
 def part(number, executor, ms, group=SAVE, rows=10, state_bytes=2048):
-    return PartitionSeen(group, number, executor, rows, state_bytes, ms, 12)
+    return PartitionFigures(group, number, executor, rows, state_bytes, ms, 12)
 
 
 SEEN = Observation(
@@ -34,7 +35,7 @@ SEEN = Observation(
         part(3, None, 0.0),
         part(0, "2", 6.0, JOIN),
     ),
-    executors=(ExecutorSeen("1", "a", 2), ExecutorSeen("2", "b", 1), ExecutorSeen("3", "c", 1)),
+    executors=(ExecutorFigures("1", "a", 2), ExecutorFigures("2", "b", 1), ExecutorFigures("3", "c", 1)),
 )
 
 
@@ -61,7 +62,7 @@ def test_imbalance_and_straggler_compare_time_per_core():
 
 
 def test_a_draining_executor_counts_while_it_holds_something():
-    leaving = (ExecutorSeen("1", "a", 1), ExecutorSeen("2", "b", 1, draining=True))
+    leaving = (ExecutorFigures("1", "a", 1), ExecutorFigures("2", "b", 1, draining=True))
     holding = only(part(0, "1", 5.0), part(1, "2", 5.0), executors=leaving)
     assert holding.loads() == {"1": 5.0, "2": 5.0}
     empty = only(part(0, "1", 5.0), part(1, "1", 5.0), executors=leaving)
@@ -70,7 +71,7 @@ def test_a_draining_executor_counts_while_it_holds_something():
 
 
 def test_it_counts_as_empty_for_the_groups_it_holds_nothing_of():
-    leaving = (ExecutorSeen("1", "a", 1), ExecutorSeen("2", "b", 1, draining=True))
+    leaving = (ExecutorFigures("1", "a", 1), ExecutorFigures("2", "b", 1, draining=True))
     both = only(part(0, "1", 5.0), part(0, "2", 5.0, JOIN), executors=leaving)
     assert both.loads(SAVE) == {"1": 5.0}
     assert both.loads(JOIN) == {"1": 0.0, "2": 5.0}
@@ -140,7 +141,7 @@ def test_the_text_without_a_batch_or_a_trigger():
 
 
 def test_draining_is_seen():
-    leaving = (ExecutorSeen("1", "a", 1, draining=True), ExecutorSeen("2", "b", 1, draining=True))
+    leaving = (ExecutorFigures("1", "a", 1, draining=True), ExecutorFigures("2", "b", 1, draining=True))
     lines = str(only(part(0, "1", 5.0), executors=leaving)).splitlines()
     assert lines[3].endswith("  " + "░" * 24)
     assert lines[4].endswith("  drained")
@@ -161,12 +162,12 @@ TEXTS = st.text(max_size=60)
 COUNTS = st.integers(0, 2**63 - 1)
 TIMES = st.floats(0, 1e15)
 PARTITIONS = st.builds(
-    PartitionSeen,
+    PartitionFigures,
     group=TEXTS, partition=COUNTS, executor=st.none() | st.sampled_from(["1", "2"]) | TEXTS,
     rows=COUNTS, state_bytes=COUNTS, ms=TIMES, batch=st.integers(-1, 2**63 - 1),
 )  # fmt: skip
 EXECUTORS = st.builds(
-    ExecutorSeen,
+    ExecutorFigures,
     executor=st.sampled_from(["1", "2"]) | TEXTS, host=TEXTS, cores=st.integers(1, 2**63 - 1), draining=st.booleans(),
 )  # fmt: skip
 OBSERVATIONS = st.builds(
@@ -270,7 +271,7 @@ def test_printable_keeps_what_fits():
     assert printable("\x1b]0;x\x07\ud800\n", 20) == "?]0;x???"
 
 
-def test_neither_room_imports_spark():
+def test_neither_module_imports_spark():
     code = (
         "import sys, meander.native.observation, meander.native.publish, meander.control\n"
         "print([name for name in ('pyspark', 'pyarrow', 'numba', 'rich') if name in sys.modules])"

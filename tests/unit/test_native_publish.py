@@ -14,7 +14,7 @@ import pytest
 
 from meander.errors import InvalidOption
 from meander.native import publish
-from meander.native.observation import ExecutorSeen, Observation, PartitionSeen
+from meander.native.observation import ExecutorFigures, Observation, PartitionFigures
 from meander.native.publish import Publication, folder, published
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -23,7 +23,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 def seen(query="words", run="run-1", ago_ms=0):
     return Observation(
         query, run, 12, 431.0, 1000.0, 12.5, int(time.time() * 1000) - ago_ms,
-        (PartitionSeen("0:stateStoreSave", 0, "1", 10, 2048, 3.5, 12),), (ExecutorSeen("1", "host", 2),),
+        (PartitionFigures("0:stateStoreSave", 0, "1", 10, 2048, 3.5, 12),), (ExecutorFigures("1", "host", 2),),
     )  # fmt: skip
 
 

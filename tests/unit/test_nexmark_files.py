@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.errors import InvalidOption
-from meander.nexmark import files
-from meander.nexmark.generator import Config, events
-from meander.nexmark.model import KINDS
+from meander_lab.nexmark import files
+from meander_lab.nexmark.generator import Config, events
+from meander_lab.nexmark.model import KINDS
 
 BASE_MS = 1_436_918_400_000
 
@@ -216,7 +216,7 @@ def test_fields_may_be_missing_and_unknown(tmp_path):
 
 def test_empty_files_are_no_events(tmp_path):
     taken = files.take(given_in(tmp_path / "given", bid=[], person=["", ""]), tmp_path / "events", 3)
-    assert taken == files.Taken({"person": 0, "auction": 0, "bid": 0}, None, None, "text")
+    assert taken == files.FolderContents({"person": 0, "auction": 0, "bid": 0}, None, None, "text")
     assert all(part(tmp_path / "events", kind, i).num_rows == 0 for kind in KINDS for i in range(3))
 
 

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.errors import InvalidOption
-from meander.nexmark.generator import Config, events
-from meander.nexmark.generator.words import channels
-from meander.nexmark.model import KINDS
+from meander_lab.nexmark.generator import Config, events
+from meander_lab.nexmark.generator.words import channels
+from meander_lab.nexmark.model import KINDS
 
 ONE = Config(count=None, generators=1)
 
@@ -427,6 +427,6 @@ def test_no_events_are_an_empty_batch():
 
 
 def test_importing_the_generator_loads_neither_numba_nor_spark():
-    code = "import sys, meander.nexmark.files; print([m for m in ('numba', 'pyspark') if m in sys.modules])"
+    code = "import sys, meander_lab.nexmark.files; print([m for m in ('numba', 'pyspark') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

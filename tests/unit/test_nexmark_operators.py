@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.errors import InvalidOption
-from meander.nexmark.queries import QUERIES, Options, named, q5, q6, q7, q8
-from meander.nexmark.queries.groups import firsts, largest, numbered
-from meander.nexmark.queries.joining import joining
-from meander.nexmark.queries.lines import lines, shared
-from meander.nexmark.queries.passing import passing
-from meander.nexmark.queries.winning import winning
 from meander.operators.custom import Custom, paired
 from meander.route.schema import schema
+from meander_lab.nexmark.queries import QUERIES, Options, named, q5, q6, q7, q8
+from meander_lab.nexmark.queries.groups import firsts, largest, numbered
+from meander_lab.nexmark.queries.joining import joining
+from meander_lab.nexmark.queries.lines import lines, shared
+from meander_lab.nexmark.queries.passing import passing
+from meander_lab.nexmark.queries.winning import winning
 from naive import Engine, RealState, listed
 
 LATENESS = 4
@@ -383,12 +383,12 @@ def test_the_registry_tells_what_each_query_is():
 def test_lines_are_those_that_do_something(tmp_path):
     written = tmp_path / "q4.py"
     written.write_text(
-        '"""Doc.\n\nMore."""\n\nimport os\nfrom meander.nexmark.queries.winning import winning\n\n# why\n'
+        '"""Doc.\n\nMore."""\n\nimport os\nfrom meander_lab.nexmark.queries.winning import winning\n\n# why\n'
         'def f(a,\n      b):\n    """Doc."""\n    x = """text\n    more"""\n    return x  # so\n'
         '\nN = 1\n"""What N is."""\n'
     )
     assert lines(written) == 8
-    (tmp_path / "winning.py").write_text("from meander.nexmark.queries.groups import firsts\n")
+    (tmp_path / "winning.py").write_text("from meander_lab.nexmark.queries.groups import firsts\n")
     (tmp_path / "groups.py").write_text("x = 1\n")
     assert [path.name for path in shared(written)] == ["groups.py", "winning.py"]
 

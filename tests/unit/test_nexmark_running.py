@@ -13,32 +13,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meander.errors import InvalidOption
-from meander.nexmark import results
-from meander.nexmark.running import Shift, final_rows, quarter
+from meander_lab.nexmark import results
+from meander_lab.nexmark.running import ScheduledMove, final_rows, quarter
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("batched@50%", Shift("batched", 0.5)),
-        (" fluid@12.5%:3 ", Shift("fluid", 0.125, 3)),
-        ("all_at_once@0%", Shift("all_at_once", 0.0)),
-        ("matching@100%:1", Shift("matching", 1.0, 1)),
+        ("batched@50%", ScheduledMove("batched", 0.5)),
+        (" fluid@12.5%:3 ", ScheduledMove("fluid", 0.125, 3)),
+        ("all_at_once@0%", ScheduledMove("all_at_once", 0.0)),
+        ("matching@100%:1", ScheduledMove("matching", 1.0, 1)),
     ],
 )
 def test_a_migration_is_a_schedule_a_moment_and_maybe_a_number_of_workers(text, wanted):
-    assert Shift.of(text) == wanted
+    assert ScheduledMove.of(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["batched", "batched@50", "@50%", "batched@101%", "batched@50%:", "batched@50%:x", ""])
 def test_a_migration_that_cannot_be_read_is_named(text):
     with pytest.raises(InvalidOption, match=r"write a schedule and when, as in batched@50%"):
-        Shift.of(text)
+        ScheduledMove.of(text)
 
 
 def test_an_unknown_schedule_is_named_with_those_there_are():
     with pytest.raises(InvalidOption, match="there is no schedule 'slow'; there are: .*fluid"):
-        Shift.of("slow@10%")
+        ScheduledMove.of("slow@10%")
 
 
 @given(st.integers(2, 9), st.integers(1, 8))

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from meander.errors import InvalidOption
-from meander.nexmark import source
-from meander.nexmark.generator.config import Config
-from meander.nexmark.generator.events import events
-from meander.nexmark.model import KINDS
-from meander.nexmark.source import Loop, Nexmark, Reader, cut
+from meander_lab.nexmark import source
+from meander_lab.nexmark.generator.config import Config
+from meander_lab.nexmark.generator.events import events
+from meander_lab.nexmark.model import KINDS
+from meander_lab.nexmark.source import EventReader, EventStream, Nexmark, cut
 
 ALL = ReadAllAvailable()
 START = 1_700_000_000.0
@@ -39,11 +39,11 @@ class Clock:
 
 
 def loop(**options):
-    return Loop(**{"kind": "bid", "rate": 1000.0, "start": START, **options})
+    return EventStream(**{"kind": "bid", "rate": 1000.0, "start": START, **options})
 
 
 def reader(clock, **options):
-    return Reader(loop(**options), clock, clock.wait)
+    return EventReader(loop(**options), clock, clock.wait)
 
 
 def asked(of, offset, limit=None):
@@ -159,7 +159,7 @@ def test_who_starts_again_keeps_the_beginning_and_what_happened_meanwhile_waits(
     clock = Clock(START + 1)
     committed = asked(reader(clock), reader(clock).initialOffset())
     clock.now += 10
-    again = Reader(loop(start=clock.now), clock, clock.wait)
+    again = EventReader(loop(start=clock.now), clock, clock.wait)
     end = asked(again, json.loads(json.dumps(committed)))
     assert (committed["event"], end["event"]) == (1000, 11_000)
     assert again.reportLatestOffset() == end
@@ -271,7 +271,7 @@ def test_columns_that_are_left_out_change_none_of_the_others(kind, count):
 # --- options ---------------------------------------------------------------------------------
 
 loops = st.builds(
-    Loop,
+    EventStream,
     kind=st.sampled_from(list(KINDS)),
     rate=st.floats(200.0, 1e6),
     start=st.floats(0, 4e9),
@@ -288,7 +288,7 @@ loops = st.builds(
 @given(loops)
 def test_options_say_the_loop(made):
     assert all(isinstance(text, str) for text in made.options().values())
-    assert Loop.of(made.options()) == made
+    assert EventStream.of(made.options()) == made
 
 
 def test_the_schema_has_the_columns_that_are_wanted():
@@ -337,4 +337,4 @@ def test_what_makes_no_sense_is_refused_by_name(wrong, words):
 def test_what_cannot_be_read_is_refused_by_name(wrong, words):
     given_ = {**loop().options(), **wrong}
     with pytest.raises(InvalidOption, match=words):
-        Loop.of({name: text for name, text in given_.items() if text is not None})
+        EventStream.of({name: text for name, text in given_.items() if text is not None})

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from meander import Infeasible, InvalidOption, InvalidProblem, Problem, TooLarge, check, plan
-from meander.planning import oms
-from meander.planning.partitions import count, partitions
+from meander.outlook.oms import oms
+from meander.outlook.partitions import count, partitions
 
 START = Problem(load=[1] * 20, state=[1] * 20, owner=[0] * 13 + [1] * 7, workers=3, tau=0.4)
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 import meander as me
-from meander.control import Sample, Straggler, Straggling, View
+from meander.control import LoadWindow, Sample, Straggler, StragglerRules
 from meander.control.weighing import measured_gamma
 from meander.errors import InvalidOption
 from meander.measure import Resources
@@ -45,7 +45,7 @@ def in_short(verdict):
 def test_a_view_of_a_join():
     stored, queued = ([4, 4, 2, 1], [0] * 4), ([0] * 4, [3, 4, 2, 3])
     one = sample(0, rows=[3, 4, 2, 3], owner=[0, 0, 1, 1], stored=stored, queued=queued, interval_s=0.5, busy_s=0.2)
-    view = View.of([one])
+    view = LoadWindow.of([one])
     assert round(view.imbalance, 2) == 0.48
     assert view.loads == {0: 21.5, 1: 7.5}
     assert (view.straggler, view.idlest, view.heaviest) == (0, 1, 1)
@@ -63,7 +63,7 @@ def test_rates_are_steady_means_and_what_is_stored_is_a_level():
         sample(i, rows=[r], owner=[0], stored=([s],), interval_s=2.0, busy_s=b)
         for i, (r, s, b) in enumerate([(10, 1, 0.2), (900, 2, 1.9), (20, 3, 0.4), (0, 50, 0.0)])
     ]
-    view = View.of(samples, gamma=1)
+    view = LoadWindow.of(samples, gamma=1)
     assert view.arrivals.tolist() == [7.5]
     assert view.load.tolist() == [50 + 15]
     assert view.busy_per_s == pytest.approx(0.15)
@@ -73,26 +73,26 @@ def test_backlog_waits_on_the_sides_that_its_rows_came_from():
     stored, queued = ([1] * 3, [1] * 3), ([3, 0, 2], [1, 0, 0])
     one = sample(0, rows=[4, 0, 2], owner=[0, 0, 0], stored=stored, queued=queued, backlog=[8, 6, 5])
     assert [side.tolist() for side in one.waiting] == [[9, 3, 7], [3, 3, 0]]
-    assert View.of([one]).computing.tolist() == [12, 6, 7]
+    assert LoadWindow.of([one]).computing.tolist() == [12, 6, 7]
     plain = sample(0, rows=[4, 2], owner=[0, 0], backlog=[1, 0])
-    assert View.of([plain]).load.tolist() == [5, 2]
-    assert View.of([plain]).arrivals.tolist() == [4, 2], "what waits has not been served"
+    assert LoadWindow.of([plain]).load.tolist() == [5, 2]
+    assert LoadWindow.of([plain]).arrivals.tolist() == [4, 2], "what waits has not been served"
 
 
 def test_service_is_measured_since_the_owners_changed():
     before = [sample(i, rows=[10, 30], owner=[0, 0], busy_s={0: 0.4}) for i in range(3)]
     since = [sample(i, rows=[10, 30], owner=[0, 1], busy_s={0: 0.05, 1: 0.6}) for i in range(3, 5)]
-    view = View.of([*before, *since])
+    view = LoadWindow.of([*before, *since])
     assert view.service == {0: pytest.approx(200), 1: pytest.approx(50)}
     assert view.input_rate == {0: 10, 1: 30}
-    assert View.of(before).service == {0: pytest.approx(100)}
+    assert LoadWindow.of(before).service == {0: pytest.approx(100)}
 
 
 def test_service_is_scaled_by_the_computing_load_that_has_moved():
     both = {"rows": [10, 30], "stored": ([6, 1], [0, 0]), "queued": ([0, 0], [10, 30])}
     before = [sample(i, owner=[0, 0], busy_s={0: 0.4}, **both) for i in range(3)]
     since = sample(3, owner=[0, 1], busy_s={}, **both)
-    view = View.of([*before, since])
+    view = LoadWindow.of([*before, since])
     speed = 100 * 90 / 40  # comparisons per second: bin 0 makes 60 for 10 rows, bin 1 makes 30 for 30 rows
     assert view.service[0] == pytest.approx(speed / 6)
     assert view.service[0] == pytest.approx(100 * (10 / 40) * (90 / 60)), "mu * (E' / E) * (C / C')"
@@ -100,7 +100,7 @@ def test_service_is_scaled_by_the_computing_load_that_has_moved():
 
 
 def test_a_worker_without_rows_serves_mean_rows():
-    view = View.of([sample(0, rows=[10, 30], owner=[0, 1], busy_s=0.1)], workers=[0, 1, 7])
+    view = LoadWindow.of([sample(0, rows=[10, 30], owner=[0, 1], busy_s=0.1)], workers=[0, 1, 7])
     assert view.workers == (0, 1, 7)
     assert view.service == {0: pytest.approx(100), 1: pytest.approx(300), 7: pytest.approx(200)}
     assert view.sojourn_s[7] == pytest.approx(1 / 200)
@@ -108,17 +108,17 @@ def test_a_worker_without_rows_serves_mean_rows():
 
 
 def test_before_anybody_was_busy_nothing_is_known_of_service():
-    view = View.of([sample(0, busy_s={})])
+    view = LoadWindow.of([sample(0, busy_s={})])
     assert (view.service, view.sojourn_s, view.options(1.0)["service"]) == ({}, {}, None)
 
 
 def test_rows_that_come_as_fast_as_they_are_served_stay_for_ever():
-    view = View.of([sample(0, rows=[10, 10], owner=[0, 1], busy_s={0: 1.0, 1: 0.5})])
+    view = LoadWindow.of([sample(0, rows=[10, 10], owner=[0, 1], busy_s={0: 1.0, 1: 0.5})])
     assert view.sojourn_s == {0: math.inf, 1: pytest.approx(0.1)}
 
 
 def test_the_planner_takes_the_options_of_a_view():
-    view = View.of([sample(0)])
+    view = LoadWindow.of([sample(0)])
     options = view.options(alpha=1.0)
     assert set(options) == {"stored", "computing", "arrivals", "service", "alpha"}
     known = {name: value for name, value in options.items() if name in inspect.signature(annealing.target).parameters}
@@ -144,13 +144,13 @@ def test_a_straggler_is_balanced_after_a_full_window():
 
 
 def test_within_alpha_it_stays():
-    verdict = after(Straggler(Straggling(alpha=1.5)), range(8))
+    verdict = after(Straggler(StragglerRules(alpha=1.5)), range(8))
     assert in_short(verdict) == ("stay", 3)
     assert verdict.reason == "LI 1.40 is within alpha 1.5: worker 0 has 240% of the mean load, worker 1 has 30%"
 
 
 def test_not_while_moving_and_not_while_resting():
-    straggler = Straggler(Straggling(window=2))
+    straggler = Straggler(StragglerRules(window=2))
     assert after(straggler, range(2)).action == "balance"
     verdict = after(straggler, [2, 3, 4], moving=True)
     assert (verdict.action, verdict.reason.split("; ")[1]) == ("stay", "a migration is under way")
@@ -160,7 +160,7 @@ def test_not_while_moving_and_not_while_resting():
 
 
 def test_a_batch_that_is_not_newer_changes_nothing():
-    straggler = Straggler(Straggling(window=2))
+    straggler = Straggler(StragglerRules(window=2))
     straggler.note(sample(5))
     straggler.note(sample(5))
     straggler.note(sample(4))
@@ -169,22 +169,22 @@ def test_a_batch_that_is_not_newer_changes_nothing():
 
 @pytest.mark.parametrize(("workers", "alpha"), [(2, 0.5), (3, 1.0), (8, 1.0), (1, 0.0)])
 def test_alpha_by_default(workers, alpha):
-    assert Straggling().limit(workers) == alpha
+    assert StragglerRules().limit(workers) == alpha
 
 
 def test_an_alpha_that_cannot_fire_is_refused():
     with pytest.raises(InvalidOption) as refusal:
-        after(Straggler(Straggling(alpha=2.0)), [0])
+        after(Straggler(StragglerRules(alpha=2.0)), [0])
     assert str(refusal.value) == (
         "alpha is 2 and would never fire: LI is at most 2 among 3 workers; give an alpha below 2, or none for 1"
     )
-    assert Straggling(alpha=1.99).limit(3) == 1.99
+    assert StragglerRules(alpha=1.99).limit(3) == 1.99
     with pytest.raises(InvalidOption, match="at most 3 among 4 workers"):
-        Straggling(alpha=3, most=4)
+        StragglerRules(alpha=3, most=4)
 
 
 def test_an_alpha_that_can_no_longer_fire_is_a_reason_to_stay():
-    straggler = Straggler(Straggling(alpha=1.5, window=1))
+    straggler = Straggler(StragglerRules(alpha=1.5, window=1))
     assert after(straggler, [0]).action == "stay"
     verdict = after(straggler, [1], owner=[0, 0, 1, 1], workers=[0, 1])
     assert verdict.action == "stay"
@@ -196,9 +196,11 @@ def test_one_worker_has_nothing_to_balance_but_may_need_others():
     verdict = after(Straggler(), range(8), **one)
     assert in_short(verdict) == ("stay", 1)
     assert verdict.reason.startswith("there is nothing to balance: worker 4 is the only one")
-    verdict = after(Straggler(Straggling(most=9)), range(8), busy_s=1.7, **one)
+    verdict = after(Straggler(StragglerRules(most=9)), range(8), busy_s=1.7, **one)
     assert in_short(verdict) == ("rescale", 3)
-    assert after(Straggler(Straggling(most=9, alpha=3.5)), range(8), busy_s=1.7, **one).workers == 5, "so that it fires"
+    assert after(Straggler(StragglerRules(most=9, alpha=3.5)), range(8), busy_s=1.7, **one).workers == 5, (
+        "so that it fires"
+    )
 
 
 def test_whoever_owns_bins_is_there():
@@ -207,7 +209,7 @@ def test_whoever_owns_bins_is_there():
 
 
 def test_idle_workers_count():
-    straggler = Straggler(Straggling(alpha=0.9, window=1))
+    straggler = Straggler(StragglerRules(alpha=0.9, window=1))
     verdict = after(straggler, [0], rows=[10, 10, 10], owner=[0, 1, 2], workers=[0, 1, 2, 3])
     assert in_short(verdict) == ("balance", 4)
     assert "worker 0 has 133% of the mean load, worker 3 has 0%" in verdict.reason
@@ -224,7 +226,7 @@ def balanced_in_vain(rules, found=True, **figures):
 def test_balancing_that_is_not_enough_wants_one_more_worker():
     light = {"rows": [20, 20, 20, 20, 10, 10], "owner": [0, 0, 0, 0, 1, 2]}
     for found in (True, False):
-        straggler = balanced_in_vain(Straggling(most=5), found, **light)
+        straggler = balanced_in_vain(StragglerRules(most=5), found, **light)
         verdict = after(straggler, [15], **light)
         assert in_short(verdict) == ("rescale", 4)
         assert "balancing was not enough, so 4 workers are wanted" in verdict.reason
@@ -232,8 +234,8 @@ def test_balancing_that_is_not_enough_wants_one_more_worker():
 
 def test_without_more_workers_it_is_tried_again_unless_there_was_nothing_to_move():
     light = {"rows": [20, 20, 20, 20, 10, 10], "owner": [0, 0, 0, 0, 1, 2]}
-    assert after(balanced_in_vain(Straggling(), True, **light), [15], **light).action == "balance"
-    verdict = after(balanced_in_vain(Straggling(most=3), False, **light), [15], **light)
+    assert after(balanced_in_vain(StragglerRules(), True, **light), [15], **light).action == "balance"
+    verdict = after(balanced_in_vain(StragglerRules(most=3), False, **light), [15], **light)
     assert verdict.action == "stay"
     assert verdict.reason.endswith("; there was nothing to move")
 
@@ -241,7 +243,7 @@ def test_without_more_workers_it_is_tried_again_unless_there_was_nothing_to_move
 def test_one_bin_that_makes_the_straggler_is_named():
     hot = {"rows": [80, 5, 5, 10]}
     for found in (True, False):
-        straggler = balanced_in_vain(Straggling(most=9), found, **hot)
+        straggler = balanced_in_vain(StragglerRules(most=9), found, **hot)
         verdict = after(straggler, [15], **hot)
         assert in_short(verdict) == ("stay", 3)
         assert verdict.reason.endswith("; bin 0 alone has 240% and cannot be divided")
@@ -250,20 +252,20 @@ def test_one_bin_that_makes_the_straggler_is_named():
 
 
 def test_another_straggler_is_another_case():
-    straggler = balanced_in_vain(Straggling(), False, rows=[80, 5, 5, 10])
+    straggler = balanced_in_vain(StragglerRules(), False, rows=[80, 5, 5, 10])
     assert after(straggler, [15], rows=[80, 5, 5, 10]).action == "stay"
     assert actions(straggler, range(16, 24), rows=[5, 5, 80, 10]).count("balance") == 1
 
 
 def test_a_hot_bin_does_not_keep_more_workers_from_coming_for_the_work():
     hot = {"rows": [80, 5, 5, 10], "busy_s": 0.9}
-    verdict = after(balanced_in_vain(Straggling(most=9), False, **hot), [15], **hot)
+    verdict = after(balanced_in_vain(StragglerRules(most=9), False, **hot), [15], **hot)
     assert in_short(verdict) == ("rescale", 4)
     assert verdict.reason.endswith("; the workers are busy 90% of the time, so 4 workers are wanted")
 
 
 def test_balance_that_was_reached_is_forgotten():
-    straggler = balanced_in_vain(Straggling(most=9), False, rows=[80, 5, 5, 10])
+    straggler = balanced_in_vain(StragglerRules(most=9), False, rows=[80, 5, 5, 10])
     assert after(straggler, range(15, 24), rows=[10, 10, 10, 10]).action == "stay"
     assert actions(straggler, range(24, 32), rows=[80, 5, 5, 10]).count("balance") == 1
 
@@ -278,13 +280,13 @@ def even(straggler, batches, busy_s, workers=3):
     [(0.79, 9, 3), (0.81, 9, 4), (0.99, 9, 4), (1.5, 9, 6), (1.5, 5, 5), (1.5, 3, 3), (1.5, None, 3)],
 )
 def test_as_many_workers_as_the_work_takes(busy_s, most, wanted):
-    verdict = even(Straggler(Straggling(most=most)), range(8), busy_s)
+    verdict = even(Straggler(StragglerRules(most=most)), range(8), busy_s)
     assert in_short(verdict) == ("stay" if wanted == 3 else "rescale", wanted)
     assert ("most is 3" in verdict.reason) == (most == 3)
 
 
 def test_a_queue_that_grows_though_balanced_wants_one_more_worker():
-    straggler = Straggler(Straggling(most=9))
+    straggler = Straggler(StragglerRules(most=9))
     verdict = even(straggler, range(8), {0: 0.2, 1: 1.0, 2: 0.2})
     assert in_short(verdict) == ("rescale", 4)
     assert verdict.reason.endswith("rows come to worker 1 as fast as it serves them, so 4 workers are wanted")
@@ -295,18 +297,18 @@ def test_a_queue_that_grows_though_balanced_wants_one_more_worker():
     [(0.1, 1, 1), (0.1, 2, 2), (0.1, None, 3), (0.48, 1, 2), (0.49, 1, 3), (0.0, 1, 1)],
 )
 def test_fewer_workers_where_they_fit_with_slack(busy_s, least, wanted):
-    verdict = even(Straggler(Straggling(least=least)), range(8), busy_s)
+    verdict = even(Straggler(StragglerRules(least=least)), range(8), busy_s)
     assert in_short(verdict) == ("stay" if wanted == 3 else "rescale", wanted)
 
 
 def test_it_never_goes_down_to_where_alpha_cannot_fire():
-    straggler = Straggler(Straggling(least=1, alpha=1.0))
+    straggler = Straggler(StragglerRules(least=1, alpha=1.0))
     assert in_short(even(straggler, range(8), 0.01, workers=6)) == ("rescale", 3)
 
 
 def test_workers_that_came_for_balance_stay_while_there_is_as_much_work():
     light = {"rows": [20, 20, 20, 20, 10, 10], "owner": [0, 0, 0, 0, 1, 2], "busy_s": 0.3}
-    straggler = balanced_in_vain(Straggling(least=2, most=5), True, **light)
+    straggler = balanced_in_vain(StragglerRules(least=2, most=5), True, **light)
     assert in_short(after(straggler, [15], **light)) == ("rescale", 4)
     spread_out = {"rows": EVEN, "owner": [0, 1, 2, 3, 0, 1], "workers": range(4)}
     assert in_short(after(straggler, range(16, 60), busy_s=0.225, **spread_out)) == ("stay", 4)
@@ -337,7 +339,7 @@ def test_another_number_of_bins_is_refused():
 )
 def test_rules_that_make_no_sense_are_refused(option, sentence):
     with pytest.raises(InvalidOption, match=sentence):
-        Straggling(**option)
+        StragglerRules(**option)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +360,7 @@ def test_samples_that_make_no_sense_are_refused(field, sentence):
 
 def test_a_view_of_nothing_is_refused():
     with pytest.raises(InvalidOption, match="no batch to look at"):
-        View.of([])
+        LoadWindow.of([])
 
 
 # --- gamma by what was measured ---
@@ -380,21 +382,21 @@ def test_the_measured_gamma_is_the_one_the_workers_took_their_time_by(memory_s, 
     samples = list(busy_by(memory_s, computing_s))
     gamma = memory_s / (memory_s + computing_s)
     assert measured_gamma(samples) == pytest.approx(gamma, abs=1e-6)
-    mine, usual = View.of(samples, gamma="measured"), View.of(samples, gamma=gamma)
+    mine, usual = LoadWindow.of(samples, gamma="measured"), LoadWindow.of(samples, gamma=gamma)
     assert mine.load.tolist() == pytest.approx(usual.load.tolist(), rel=1e-4)
 
 
 def test_without_anything_to_measure_gamma_is_the_usual_one():
     nothing = [sample(batch, busy_s=0.0) for batch in range(3)]
     assert measured_gamma(nothing) is None
-    assert View.of(nothing, gamma="measured").load.tolist() == View.of(nothing).load.tolist()
+    assert LoadWindow.of(nothing, gamma="measured").load.tolist() == LoadWindow.of(nothing).load.tolist()
     with pytest.raises(InvalidOption, match="gamma is 'guessed'; it is a number from 0 to 1, or 'measured'"):
-        Straggling(gamma="guessed")
+        StragglerRules(gamma="guessed")
 
 
 def test_a_plan_aims_below_alpha():
-    assert Straggling(alpha=1.0).target(4) == 0.2
-    assert Straggling(alpha=0.1).target(4) == 0.1
-    assert Straggling(aim=0.4).target(2) == 0.4
+    assert StragglerRules(alpha=1.0).target(4) == 0.2
+    assert StragglerRules(alpha=0.1).target(4) == 0.1
+    assert StragglerRules(aim=0.4).target(2) == 0.4
     with pytest.raises(InvalidOption, match="aim is 0"):
-        Straggling(aim=0)
+        StragglerRules(aim=0)

@@ -2,7 +2,7 @@
 
 import io
 
-from meander.telling import telling
+from meander.progress import telling
 
 
 class Terminal(io.StringIO):

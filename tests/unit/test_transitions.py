@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from meander.errors import InvalidOption
-from meander.measure import Transitions, migrations, worker_counts
-from meander.measure.transitions import tally
+from meander.outlook import Transitions, migrations, worker_counts
+from meander.outlook.transitions import tally
 
 TABLE_4 = [[0.3, 0.6, 0.1], [0.3, 0.4, 0.3], [0.1, 0.5, 0.4]]
 
@@ -107,7 +107,7 @@ def test_a_matrix_survives_json_and_has_the_same_fingerprint_in_another_process(
         {"lo": 2, "hi": 4, "matrix": TABLE_4}
     )
     code = (
-        "import json, sys; from meander.measure import Transitions\n"
+        "import json, sys; from meander.outlook import Transitions\n"
         "print(Transitions.from_dict(json.load(sys.stdin)).fingerprint())"
     )
     done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True)

@@ -1,17 +1,17 @@
-"""The checkpoint: what is committed, and where every bin can be read again. Files and JSON, no Spark, no pickle.
+"""The checkpoint: the committed versions, and the files that restore every bin. Files and JSON, no Spark, no pickle.
 
 location     a folder with whole files and exclusive create      sealed      JSON under a checksum
 statefile    rows of several tables, readable bin by bin         bitmap      sets of bins
-files        names, storing, reading, inline or not              entries     what a manifest says
+files        names, storing, reading, inline or not              entries     the contents of a manifest
 manifest     the log: claim, commit, fencing                     index       snapshot and deltas of each bin
-identity     which query the state belongs to                    retention   what no kept version needs
+identity     which query the state belongs to                    retention   files that no kept version needs
 reader       state and side outputs as Arrow tables              rebuild     snapshots and deltas put together
 verify       every checksum and every link
 """
 
 from __future__ import annotations
 
-from meander.checkpoint.entries import Commit, FileRef, SnapshotRef, StageCommit
+from meander.checkpoint.entries import Commit, FileRef, OperatorCommit, SnapshotRef
 from meander.checkpoint.files import Attempt, read_side, read_state, store, store_side
 from meander.checkpoint.identity import Identity
 from meander.checkpoint.index import Index
@@ -27,9 +27,9 @@ __all__ = [
     "Index",
     "Location",
     "Log",
+    "OperatorCommit",
     "Reader",
     "SnapshotRef",
-    "StageCommit",
     "read_side",
     "read_state",
     "store",

@@ -1,4 +1,4 @@
-"""What a manifest says: the files of a commit, per stage, as frozen values and as JSON."""
+"""The contents of a manifest: the files of a commit, per operator, as frozen values and as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FileRef:
     path: str | None = None
     inline: Octets | None = None
     bins: Octets = b""
-    """Bitmap of the bins that a state file speaks of; empty for side outputs."""
+    """Bitmap of the bins that a state file covers; empty for side outputs."""
     kind: Kind = "state"
 
     def __post_init__(self) -> None:
@@ -42,11 +42,11 @@ class FileRef:
 
     @property
     def name(self) -> str:
-        """What to call the file in a sentence."""
+        """The name of the file in messages."""
         return self.path or f"an inline file of worker {self.worker}"
 
     def members(self) -> list[BinId]:
-        """The bins that the file speaks of, ascending."""
+        """The bins that the file covers, ascending."""
         return [BinId(each) for each in bitmap.members(self.bins).tolist()]
 
     def to_json(self, with_bins: bool = True) -> Json:
@@ -97,11 +97,11 @@ class SnapshotRef:
 
 
 @dataclass(frozen=True)
-class StageCommit:
-    """What one stage has done in a version: its frontier, who owned its bins, and the files with its changes.
+class OperatorCommit:
+    """The commit of one operator in a version: its frontier, the owner of each bin, and the files with its changes.
 
-    At most one delta of a version speaks of a bin. The frontier is event time in microseconds, or None; `newest` is the
-    newest time of each input, for a stage that waits for the slowest of several.
+    At most one delta of a version covers a bin. The frontier is event time in microseconds, or None; `newest` is the
+    newest time of each input, for an operator that waits for the slowest of several.
     """
 
     frontier: int | None
@@ -112,17 +112,17 @@ class StageCommit:
     newest: tuple[int | None, ...] = ()
 
     def to_json(self) -> Json:
-        """Return the stage's part as a JSON object."""
+        """Return the operator's part as a JSON object."""
         fields: Json = {"frontier": self.frontier, "owner": _owner_to_text(self.owner)}
         if self.newest:
             fields["newest"] = list(self.newest)
         for name in ("deltas", "snapshots", "side"):
-            if found := getattr(self, name):
-                fields[name] = [each.to_json() for each in found]
+            if refs := getattr(self, name):
+                fields[name] = [each.to_json() for each in refs]
         return fields
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> StageCommit:
+    def from_json(cls, fields: Mapping[str, Any]) -> OperatorCommit:
         """Return the part that `to_json` wrote."""
         return cls(
             fields["frontier"],
@@ -136,7 +136,7 @@ class StageCommit:
 
 @dataclass(frozen=True)
 class Commit:
-    """One committed version: which of Spark's batches it is, and what each stage has written.
+    """One committed version: its Spark batch, and the files of each operator.
 
     Args:
         version: dense counter from 0.
@@ -144,12 +144,12 @@ class Commit:
         tick: 0 for the batch itself, 1, 2, .. for idle ticks after it.
         query: Spark's id of the query.
         offsets: hash of the text of Spark's offsets/<batch>.
-        stages: one part per stage.
+        operators: one part per operator.
         rows: how many rows came in.
         late: how many of them came too late.
         dead: how many of them could not be used.
         time_ms: wall time, milliseconds since 1970.
-        journal: what the driver that makes the next version has to know besides: the migration under way.
+        journal: what else the driver of the next version needs: the migration under way.
     """
 
     version: int
@@ -157,7 +157,7 @@ class Commit:
     tick: int
     query: str
     offsets: str
-    stages: tuple[StageCommit, ...]
+    operators: tuple[OperatorCommit, ...]
     rows: int = 0
     late: int = 0
     dead: int = 0
@@ -170,25 +170,26 @@ class Commit:
         fields: Json = {name: getattr(self, name) for name in plain}
         if self.journal is not None:
             fields["journal"] = self.journal
-        return {**fields, "stages": [stage.to_json() for stage in self.stages]}
+        return {**fields, "stages": [operator.to_json() for operator in self.operators]}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Commit:
         """Return the commit that `to_json` wrote."""
-        return cls(**{**fields, "stages": tuple(StageCommit.from_json(stage) for stage in fields["stages"])})
+        rest = {name: value for name, value in fields.items() if name != "stages"}
+        return cls(**rest, operators=tuple(OperatorCommit.from_json(each) for each in fields["stages"]))
 
     def files(self) -> list[FileRef]:
-        """Every file that the commit names: deltas, snapshots and side outputs of all stages."""
+        """Every file that the commit names: deltas, snapshots and side outputs of all operators."""
         return [
             file
-            for stage in self.stages
-            for file in (*stage.deltas, *(snapshot.file for snapshot in stage.snapshots), *stage.side)
+            for operator in self.operators
+            for file in (*operator.deltas, *(snapshot.file for snapshot in operator.snapshots), *operator.side)
         ]
 
 
 @dataclass(frozen=True)
-class Driver:
-    """Who writes the log: the epoch is the sequence number of its claim."""
+class LogWriter:
+    """A writer of the log; its epoch is the sequence number of its claim."""
 
     epoch: int
     host: str
@@ -204,7 +205,7 @@ class Entry:
 
     sequence: int
     parent: str
-    driver: Driver
+    driver: LogWriter
     version: int
     commit: Commit | None
     index: Json | None = None
@@ -228,11 +229,11 @@ class Entry:
     def from_json(cls, fields: Mapping[str, Any]) -> Entry:
         """Return the entry that `to_json` wrote."""
         commit, last = (Commit.from_json(fields[name]) if name in fields else None for name in ("commit", "last"))
-        driver = Driver(fields["epoch"], fields["host"], fields["pid"])
+        driver = LogWriter(fields["epoch"], fields["host"], fields["pid"])
         return cls(fields["sequence"], fields["parent"], driver, fields["version"], commit, fields.get("index"), last)
 
     def without_index(self) -> Entry:
-        """The same entry, lighter."""
+        """The same entry without the index."""
         return replace(self, index=None)
 
 

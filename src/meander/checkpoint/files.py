@@ -1,7 +1,7 @@
 """The files of a checkpoint: how they are named, stored and read, on disk or inline in a manifest.
 
-The version in a name is that of the commit that is to name the file, for snapshots too: whoever sweeps may take an
-unnamed file of a version that is committed for the leaving of a failed attempt.
+The version in a name is that of the commit that names the file, for snapshots too: the sweep takes an unnamed file of
+a committed version for a leftover of a failed attempt.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SUFFIX = {"deltas": "state", "snapshots": "state", "late": "late.arrow", "dead"
 
 
 class Attempt(NamedTuple):
-    """Who writes a file: the version it is for, the stage, the worker, the driver's epoch and the attempt."""
+    """The writer of a file: its version, operator, worker, driver's epoch and attempt."""
 
     version: int
-    stage: int
+    operator: int
     worker: WorkerId
     epoch: int
     attempt: int
@@ -41,20 +41,22 @@ class Attempt(NamedTuple):
         'deltas/v000000000007-s0-w3-12.1.state'
         """
         folder = what if what in ("deltas", "snapshots") else "side"
-        return f"{folder}/v{self.version:012d}-s{self.stage}-w{self.worker}-{self.epoch}.{self.attempt}.{_SUFFIX[what]}"
+        return (
+            f"{folder}/v{self.version:012d}-s{self.operator}-w{self.worker}-{self.epoch}.{self.attempt}.{_SUFFIX[what]}"
+        )
 
 
 def attempt_of(path: str) -> Attempt | None:
-    """Who wrote a file, from its path; None for paths that are none of ours.
+    """The writer of a file, from its path; None for foreign paths.
 
     >>> attempt_of("side/v000000000007-s0-w3-12.1.late.arrow")
-    Attempt(version=7, stage=0, worker=3, epoch=12, attempt=1)
+    Attempt(version=7, operator=0, worker=3, epoch=12, attempt=1)
     """
     match = _PATH.fullmatch(path)
     if match is None:
         return None
-    version, stage, worker, epoch, attempt = map(int, match.groups()[1:])
-    return Attempt(version, stage, WorkerId(worker), epoch, attempt)
+    version, operator, worker, epoch, attempt = map(int, match.groups()[1:])
+    return Attempt(version, operator, WorkerId(worker), epoch, attempt)
 
 
 def store(location: Location, path: str, file: statefile.StateFile, worker: WorkerId, inline_bytes: int = 0) -> FileRef:
@@ -81,7 +83,7 @@ def store_side(
 
 
 def source_of(location: Location, ref: FileRef) -> Any:
-    """Return what a reference stands for: an open file, or a buffer where its contents are inline."""
+    """Return the source of a reference: an open file, or a buffer where its contents are inline."""
     return location.open_input(ref.path) if ref.path is not None else pa.py_buffer(ref.inline)
 
 

@@ -1,7 +1,7 @@
 """Which query the state belongs to: bins, keys, tables and options, written once as `meander.json`.
 
-State is only understood by the query that wrote it. What may change between restarts (workers, executors, sinks,
-triggers) is not in here.
+Only the query that wrote the state can read it. Settings that may change between restarts (workers, executors, sinks,
+triggers) are not part of it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _NEXT = "start with a new checkpoint, or with the query as it was"
 
 @dataclass(frozen=True)
 class Identity:
-    """A checkpoint's id, the number of bins, and the fingerprint of each stage.
+    """A checkpoint's id, the number of bins, and the fingerprint of each operator.
 
     A fingerprint has: operator (its name), key ([[column, type], ..]), tables ({name: {key, values}}) and options.
     """
 
     id: str
     bins: int
-    stages: tuple[Json, ...]
+    operators: tuple[Json, ...]
     format: int = FORMAT
 
     @classmethod
     def of(cls, bins: int, fingerprints: Sequence[Mapping[str, Any]], id: str | None = None) -> Identity:
-        """Return the identity of a query, with a new id unless one is given."""
+        """Return the identity of a query, with a new id by default."""
         try:
-            stages = tuple(json.loads(json.dumps(dict(each), allow_nan=False)) for each in fingerprints)
+            operators = tuple(json.loads(json.dumps(dict(each), allow_nan=False)) for each in fingerprints)
         except (TypeError, ValueError) as error:
             raise InvalidOption(f"an option cannot be kept in the checkpoint: {error}") from None
-        return cls(id or uuid.uuid4().hex, bins, stages)
+        return cls(id or uuid.uuid4().hex, bins, operators)
 
     @classmethod
     def load(cls, location: Location) -> Identity | None:
@@ -63,7 +63,7 @@ class Identity:
             raise Damaged(f"{PATH} lacks {error}; restore it from a copy") from None
 
     def settle(self, location: Location) -> Identity:
-        """Return the identity that the checkpoint has from now on: the stored one if it fits, else this one, stored."""
+        """Return the identity of the checkpoint: the stored one, checked against this one, or this one, now stored."""
         for _ in range(2):
             stored = Identity.load(location)
             if stored is not None:
@@ -74,30 +74,30 @@ class Identity:
             try:
                 location.create(PATH, seal(self.to_json()))
             except Exists:
-                continue  # another driver was quicker; what it wrote is checked now
+                continue  # another driver was quicker; check its identity
             return self
         raise Damaged(f"{PATH} of the checkpoint {location.uri} cannot be read; restore it from a copy")
 
     def to_json(self) -> Json:
         """Return the identity as a JSON object."""
-        return {"format": self.format, "id": self.id, "bins": self.bins, "stages": list(self.stages)}
+        return {"format": self.format, "id": self.id, "bins": self.bins, "stages": list(self.operators)}
 
     @staticmethod
     def check(stored: Identity, now: Identity) -> None:
         """Raise ChangedQuery, saying what differs, unless the state of the one is the state of the other."""
         if now.bins != stored.bins:
             raise ChangedQuery(f"the checkpoint has {stored.bins} bins, not {now.bins}; give bins={stored.bins}")
-        if len(now.stages) != len(stored.stages):
+        if len(now.operators) != len(stored.operators):
             then, this = (" -> ".join(_names(each)) or "none" for each in (stored, now))
             raise ChangedQuery(f"the checkpoint has the operators {then}, the query has {this}; {_NEXT}")
-        for number, (before, after) in enumerate(zip(stored.stages, now.stages, strict=True)):
+        for number, (before, after) in enumerate(zip(stored.operators, now.operators, strict=True)):
             for what in sorted({*before, *after}, key=_importance):
                 if before.get(what) != after.get(what):
                     raise ChangedQuery(f"operator {number}{_named(before)} {_difference(what, before, after)}; {_NEXT}")
 
 
 def _names(identity: Identity) -> list[str]:
-    return [str(stage.get("operator")) for stage in identity.stages]
+    return [str(operator.get("operator")) for operator in identity.operators]
 
 
 def _importance(what: str) -> tuple[int, str]:
@@ -105,12 +105,12 @@ def _importance(what: str) -> tuple[int, str]:
     return (known.index(what) if what in known else len(known), what)
 
 
-def _named(stage: Json) -> str:
-    return f" ({stage['operator']})" if "operator" in stage else ""
+def _named(operator: Json) -> str:
+    return f" ({operator['operator']})" if "operator" in operator else ""
 
 
 def _difference(what: str, then: Json, now: Json) -> str:
-    """What has changed, as the end of a sentence about the operator."""
+    """The change, as the end of a sentence about the operator."""
     if what == "operator":
         return f"was {then.get(what)} and is now {now.get(what)}"
     if what == "key":

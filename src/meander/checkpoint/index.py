@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.checkpoint import bitmap
-from meander.checkpoint.entries import Commit, FileRef, Json, SnapshotRef, StageCommit
+from meander.checkpoint.entries import Commit, FileRef, Json, OperatorCommit, SnapshotRef
 from meander.types import BinId
 
 
@@ -53,18 +53,18 @@ class _Files(NamedTuple):
         return _Files(tuple(self.refs[row] for row in kept.tolist()), self.versions[kept], bits[kept])
 
     def parts(self, wanted: NDArray[np.uint8]) -> list[Part]:
-        found = []
+        parts = []
         hits = self.bits & wanted
         for row in np.flatnonzero(hits.any(axis=1)).tolist():
-            found.append(Part(self.refs[row], [BinId(j) for j in bitmap.members(hits[row].tobytes()).tolist()]))
-        return found
+            parts.append(Part(self.refs[row], [BinId(j) for j in bitmap.members(hits[row].tobytes()).tolist()]))
+        return parts
 
     def to_json(self, bitmaps: dict[bytes, int]) -> list[Json]:
-        found = []
+        files = []
         for ref, version in zip(self.refs, self.versions.tolist(), strict=True):
             at = bitmaps.setdefault(ref.bins, len(bitmaps))
-            found.append({**ref.to_json(with_bins=False), "version": version, "bitmap": at})
-        return found
+            files.append({**ref.to_json(with_bins=False), "version": version, "bitmap": at})
+        return files
 
     @classmethod
     def from_json(cls, fields: list[Json], bitmaps: list[bytes], width: int) -> _Files:
@@ -74,7 +74,7 @@ class _Files(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Stage:
+class _OperatorFiles:
     bins: int
     snapshots: _Files
     deltas: _Files
@@ -85,14 +85,14 @@ class _Stage:
         return (self.bins + 7) // 8
 
     @classmethod
-    def empty(cls, bins: int) -> _Stage:
+    def empty(cls, bins: int) -> _OperatorFiles:
         none = _Files.none((bins + 7) // 8)
         return cls(bins, none, none, np.zeros(bins, np.int64))
 
-    def after(self, version: int, commit: StageCommit) -> _Stage:
+    def after(self, version: int, commit: OperatorCommit) -> _OperatorFiles:
         snapshots, deltas, chains = self.snapshots, self.deltas.with_more(commit.deltas, version), self.chains
         if commit.deltas:
-            chains = chains + self._count(bitmap.rows([ref.bins for ref in commit.deltas], self.width))
+            chains = chains + _count(bitmap.rows([ref.bins for ref in commit.deltas], self.width), self.bins)
         for at, group in groupby(sorted(commit.snapshots, key=_version), key=_version):
             taken = np.bitwise_or.reduce(snapshots.bits[snapshots.versions > at], axis=0, initial=0, dtype=np.uint8)
             covered, files = np.zeros(self.width, np.uint8), []
@@ -103,9 +103,9 @@ class _Stage:
                     files.append(replace(snapshot.file, bins=mine.tobytes()))
             snapshots = snapshots.without(covered, at).with_more(files, at)
             deltas = deltas.without(covered, at)
-            since = self._count(deltas.bits[deltas.versions > at])
+            since = _count(deltas.bits[deltas.versions > at], self.bins)
             chains = np.where(np.unpackbits(covered)[: self.bins] == 1, since, chains)
-        return _Stage(self.bins, snapshots, deltas, chains)
+        return _OperatorFiles(self.bins, snapshots, deltas, chains)
 
     def to_json(self) -> Json:
         # Files as they were committed, each bitmap once: which of their bins still matter follows from the snapshots.
@@ -115,7 +115,7 @@ class _Stage:
         return {"bins": self.bins, "bitmaps": texts, "snapshots": snapshots, "deltas": deltas}
 
     @classmethod
-    def from_json(cls, fields: Json) -> _Stage:
+    def from_json(cls, fields: Json) -> _OperatorFiles:
         empty = cls.empty(fields["bins"])
         bitmaps = [bitmap.from_text(text) for text in fields["bitmaps"]]
         snapshots = _Files.from_json(fields["snapshots"], bitmaps, empty.width)
@@ -127,11 +127,12 @@ class _Stage:
             newer |= covered
             old = int(np.searchsorted(deltas.versions, snapshots.versions[row], side="right"))
             deltas.bits[:old] &= ~covered
-        return cls(empty.bins, snapshots, deltas, empty._count(deltas.bits))
+        return cls(empty.bins, snapshots, deltas, _count(deltas.bits, empty.bins))
 
-    def _count(self, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
-        counts: NDArray[np.int64] = np.unpackbits(bits, axis=1)[:, : self.bins].sum(axis=0, dtype=np.int64)
-        return counts
+
+def _count(bits: NDArray[np.uint8], bins: int) -> NDArray[np.int64]:
+    counts: NDArray[np.int64] = np.unpackbits(bits, axis=1)[:, :bins].sum(axis=0, dtype=np.int64)
+    return counts
 
 
 def _version(snapshot: SnapshotRef) -> int:
@@ -140,14 +141,14 @@ def _version(snapshot: SnapshotRef) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """Per stage and bin, the files that rebuild the bin's state after `version`; -1 is before the first commit.
+    """Per operator and bin, the files that rebuild the bin's state after `version`; -1 is before the first commit.
 
     >>> Index.empty().version
     -1
     """
 
     version: int
-    stages: tuple[_Stage, ...]
+    operators: tuple[_OperatorFiles, ...]
 
     @classmethod
     def empty(cls) -> Index:
@@ -156,44 +157,44 @@ class Index:
 
     def after(self, commit: Commit) -> Index:
         """Return the index after one more commit."""
-        stages = self.stages or tuple(_Stage.empty(len(stage.owner)) for stage in commit.stages)
-        now = tuple(old.after(commit.version, new) for old, new in zip(stages, commit.stages, strict=True))
+        operators = self.operators or tuple(_OperatorFiles.empty(len(operator.owner)) for operator in commit.operators)
+        now = tuple(old.after(commit.version, new) for old, new in zip(operators, commit.operators, strict=True))
         return Index(commit.version, now)
 
-    def parts(self, stage: int, bins: Iterable[int]) -> list[Part]:
-        """Return what to read, in this order, to rebuild some bins: snapshots, then deltas from old to new."""
-        if not self.stages:
+    def parts(self, operator: int, bins: Iterable[int]) -> list[Part]:
+        """Return the files to read, in this order, to rebuild some bins: snapshots, then deltas from old to new."""
+        if not self.operators:
             return []
-        found = self.stages[stage]
-        wanted = np.frombuffer(bitmap.bitmap(list(bins), found.bins), np.uint8)
-        return found.snapshots.parts(wanted) + found.deltas.parts(wanted)
+        state = self.operators[operator]
+        wanted = np.frombuffer(bitmap.bitmap(list(bins), state.bins), np.uint8)
+        return state.snapshots.parts(wanted) + state.deltas.parts(wanted)
 
-    def chains(self, stage: int) -> NDArray[np.int64]:
+    def chains(self, operator: int) -> NDArray[np.int64]:
         """How many deltas must be applied to each bin's snapshot."""
-        return self.stages[stage].chains
+        return self.operators[operator].chains
 
-    def longest_chain(self, stage: int) -> int:
-        """The most deltas that a bin of the stage has."""
-        return int(self.chains(stage).max(initial=0))
+    def longest_chain(self, operator: int) -> int:
+        """The most deltas that a bin of the operator has."""
+        return int(self.chains(operator).max(initial=0))
 
-    def snapshot_versions(self, stage: int) -> NDArray[np.int64]:
+    def snapshot_versions(self, operator: int) -> NDArray[np.int64]:
         """The version of each bin's newest snapshot, -1 where it has none."""
-        found = self.stages[stage]
-        versions = np.full(found.bins, -1, np.int64)
-        for version, bits in zip(found.snapshots.versions.tolist(), found.snapshots.bits, strict=True):
+        state = self.operators[operator]
+        versions = np.full(state.bins, -1, np.int64)
+        for version, bits in zip(state.snapshots.versions.tolist(), state.snapshots.bits, strict=True):
             versions[bitmap.members(bits.tobytes())] = version
         return versions
 
-    def files(self, stage: int | None = None) -> list[FileRef]:
-        """Every file that some bin still needs, of one stage or of all."""
-        chosen = self.stages if stage is None else self.stages[stage : stage + 1]
-        return [ref for each in chosen for ref in (*each.snapshots.refs, *each.deltas.refs)]
+    def files(self, operator: int | None = None) -> list[FileRef]:
+        """Every file that some bin still needs, of one operator or of all."""
+        states = self.operators if operator is None else self.operators[operator : operator + 1]
+        return [ref for each in states for ref in (*each.snapshots.refs, *each.deltas.refs)]
 
     def to_json(self) -> Json:
         """Return the index as a JSON object."""
-        return {"version": self.version, "stages": [stage.to_json() for stage in self.stages]}
+        return {"version": self.version, "stages": [operator.to_json() for operator in self.operators]}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Index:
         """Return the index that `to_json` wrote."""
-        return cls(fields["version"], tuple(_Stage.from_json(each) for each in fields["stages"]))
+        return cls(fields["version"], tuple(_OperatorFiles.from_json(each) for each in fields["stages"]))

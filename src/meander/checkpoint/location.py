@@ -1,7 +1,7 @@
 """Where a checkpoint lives: a folder of immutable files on a local disk or on any `pyarrow.fs` filesystem.
 
-Two promises carry everything else: a file under its final name is whole, and of several writers that create the same
-name exactly one succeeds.
+It gives two guarantees: a file under its final name is whole, and of several writers that create the same name exactly
+one succeeds.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class Location:
             root = os.path.abspath(Path(path).expanduser())  # noqa: PTH100 (resolve would follow links)
             return cls(root, Path(root).as_uri(), pafs.LocalFileSystem(), exclusive, fsync)
         try:
-            found, root = pafs.FileSystem.from_uri(text)
+            filesystem, root = pafs.FileSystem.from_uri(text)
         except (OSError, ValueError, NotImplementedError) as error:
             raise InvalidOption(f"cannot use {text} as a checkpoint: {_reason(error)}") from None
-        return cls(root.rstrip("/"), text.rstrip("/"), found, exclusive, fsync)
+        return cls(root.rstrip("/"), text.rstrip("/"), filesystem, exclusive, fsync)
 
     @property
     def is_local(self) -> bool:
@@ -102,7 +102,7 @@ class Location:
             return self.filesystem.open_input_file(self.full(path))
 
     def write(self, path: str, data: Any, *, fsync: bool | None = None) -> None:
-        """Write a file, whole or not at all; one that is there is replaced."""
+        """Write a file, whole or not at all; replaces an existing one."""
         full, durable = self.full(path), self.fsync if fsync is None else fsync
         with self._writing(path):
             if self.is_local:
@@ -123,7 +123,7 @@ class Location:
                 self.filesystem.move(temporary, full)
 
     def create(self, path: str, data: Any, *, fsync: bool | None = None) -> None:
-        """Write a file that is not there yet, whole or not at all; raises Exists in all processes but one."""
+        """Write a new file, whole or not at all; raises Exists in all processes but one."""
         full, durable = self.full(path), self.fsync if fsync is None else fsync
         with self._writing(path):
             if self.exclusive is not None:
@@ -162,7 +162,7 @@ class Location:
             return Path(full).is_file() if self.is_local else bool(self.filesystem.get_file_info(full).is_file)
 
     def delete(self, paths: str | Iterable[str]) -> None:
-        """Delete files in the given order; one that is gone already is no fault."""
+        """Delete files in this order; missing ones are skipped."""
         for path in [paths] if isinstance(paths, str) else paths:
             with self._writing(path), suppress(FileNotFoundError):
                 if self.is_local:
@@ -238,7 +238,7 @@ def _make_folder(folder: str, durable: bool) -> None:
 
 
 def _sync_folder(full: str) -> None:
-    # The name of a file is in its folder: without this it is gone after a loss of power, however well it was written.
+    # The name of a file is in its folder: without this sync a loss of power loses the file.
     descriptor = os.open(full.rpartition("/")[0] or "/", os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The log of the checkpoint: what is committed, and by which driver. One file per entry, in one line of succession.
+"""The log of the checkpoint: the commits and their drivers. One file per entry; each entry follows one parent.
 
     manifests/000000000000.json    claim   epoch 0
     manifests/000000000001.json    commit  version 0
@@ -6,8 +6,8 @@
     manifests/000000000003.json    claim   epoch 3: another driver has taken over
 
 An entry is created exclusively under the next number and names its parent by checksum. A driver that was asleep while
-another one claimed finds its number taken: it is fenced without any lock, lease or clock. Every sixteenth entry carries
-the full index, so that opening reads no more than that many files.
+another one claimed finds the next number in use: it is fenced without any lock, lease or clock. Every sixteenth entry
+carries the full index, so that opening reads no more than that many files.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from meander.checkpoint.entries import Commit, Driver, Entry, FileRef, SnapshotRef, StageCommit
+from meander.checkpoint.entries import Commit, Entry, FileRef, LogWriter, OperatorCommit, SnapshotRef
 from meander.checkpoint.index import Index
 from meander.checkpoint.location import Location
 from meander.checkpoint.sealed import seal, seal_of, unseal
 from meander.errors import CheckpointError, Damaged, Exists, Fenced
 
-__all__ = ["Commit", "FileRef", "Log", "Past", "SnapshotRef", "StageCommit", "path_of", "sequences"]
+__all__ = ["Commit", "FileRef", "Log", "OperatorCommit", "Past", "SnapshotRef", "path_of", "sequences"]
 
 FOLDER = "manifests"
 FULL_EVERY = 16
-_REMEMBERED = 64
+REMEMBERED = 64
+"""So many of the last commits are kept in memory."""
 _NAME = re.compile(r"(\d{12})\.json")
 _NO_PARENT = ""
 
@@ -46,7 +47,7 @@ def path_of(sequence: int) -> str:
 
 
 def sequences(location: Location) -> list[int]:
-    """The numbers of all entries that are there, ascending; no file is opened."""
+    """The numbers of all entries in the folder, ascending; no file is opened."""
     return sorted(int(match[1]) for name in location.list(FOLDER) if (match := _NAME.fullmatch(name)))
 
 
@@ -69,10 +70,10 @@ class Log:
 
     def __init__(self, location: Location) -> None:
         self.location = location
-        self.driver: Driver | None = None
+        self.driver: LogWriter | None = None
         self._fence: str | None = None
         self._last: Commit | None
-        self._writer: Driver | None
+        self._writer: LogWriter | None
         self._forget()
 
     @classmethod
@@ -98,7 +99,7 @@ class Log:
         return self._index
 
     @property
-    def writer(self) -> Driver | None:
+    def writer(self) -> LogWriter | None:
         """The driver that has claimed last, be it this one or another."""
         return self._writer
 
@@ -114,16 +115,16 @@ class Log:
             try:
                 return self._load(numbers)
             except Damaged:
-                # A driver that goes on may have swept away what the list still had.
+                # Another driver may have swept entries that the list still has.
                 if sequences(self.location)[-1:] == numbers[-1:]:
                     raise
 
     def claim(self, host: str, pid: int) -> int:
-        """Take over the log and return the epoch; every driver before this one is fenced from here on."""
+        """Take over the log and return the epoch; every earlier driver is now fenced."""
         self.refresh()
         while True:
             sequence = self._next
-            driver = Driver(sequence, host, pid)
+            driver = LogWriter(sequence, host, pid)
             full = self._is_full_due()
             version = self._index.version
             index, last = (self._index.to_json(), self._last) if full else (None, None)
@@ -136,11 +137,11 @@ class Log:
                     self._follow()
                     continue
             except CheckpointError:
-                if sequences(self.location)[-1:] > [sequence - 1]:  # what was half written is swept: others went on
+                if sequences(self.location)[-1:] > [sequence - 1]:  # another driver swept the temporary file
                     self.refresh()
                     continue
                 raise
-            # If others claimed, went on and swept while this driver slept, its number was free again: not the end.
+            # If others claimed, committed and swept while this driver slept, its number is free again: not the end.
             later = [each for each in sequences(self.location) if each > sequence]
             if later and not self._is_followed_by(later[0], sequence, seal_of(data)):
                 self.refresh()
@@ -159,14 +160,14 @@ class Log:
         try:
             self.location.create(path_of(entry.sequence), data)
         except Exists:
-            found = self._contents(entry.sequence)
-            if found is None:
+            contents = self._contents(entry.sequence)
+            if contents is None:
                 self._raise_if_fenced()
                 raise
-            if found != data:  # the same bytes: it was created although the answer got lost
-                self._refuse(Entry.from_json(unseal(found, path_of(entry.sequence))).driver)
+            if contents != data:  # equal bytes: the create succeeded, only its reply was lost
+                self._refuse(Entry.from_json(unseal(contents, path_of(entry.sequence))).driver)
         except CheckpointError:
-            self._raise_if_fenced()  # a driver that slept may find what it had half written swept away
+            self._raise_if_fenced()  # another driver may have swept the temporary file
             raise
         self._check_parent()
         self._append(entry, seal_of(data), index)
@@ -184,48 +185,48 @@ class Log:
         versions = range(max(from_version, 0), newest + 1)
         if all(version in self._recent for version in versions):
             return [self._recent[version] for version in versions]
-        start, found, parent = self._sequence_of(versions[0]), [], None
+        start, commits, parent = self._sequence_of(versions[0]), [], None
         for sequence in range(start, self._next):
             entry, mark = read_entry(self.location, sequence)
             _check_link(entry, parent)
             parent = mark
             if entry.commit is not None:
-                found.append(entry.commit)
-            elif entry.last is not None and not found:
-                found.append(entry.last)
+                commits.append(entry.commit)
+            elif entry.last is not None and not commits:
+                commits.append(entry.last)
             if entry.version == newest:
                 break
-        return found
+        return commits
 
     def at(self, version: int) -> Past:
         """Return a version as it was committed, of those that are kept."""
         start = sequence = self._sequence_of(version)
-        passed: list[Entry] = []
+        entries: list[Entry] = []
         while True:
             entry, mark = read_entry(self.location, start)
-            if passed:
-                _check_link(passed[-1], mark)
-            passed.append(entry)
+            if entries:
+                _check_link(entries[-1], mark)
+            entries.append(entry)
             if entry.index is not None or start == 0:
                 break
             start -= 1
         index = Index.from_json(entry.index) if entry.index is not None else Index.empty()
-        for each in reversed(passed):
+        for each in reversed(entries):
             if each.commit is not None and each.commit.version > index.version:
                 index = index.after(each.commit)
-        commit = passed[0].commit or passed[0].last
+        commit = entries[0].commit or entries[0].last
         assert commit is not None, f"entry {sequence} is a claim"
         return Past(commit, index, start)
 
     def first_version(self) -> int:
-        """The oldest version of which the log can still tell all; -1 where nothing is committed."""
+        """The oldest version that the log still describes in full; -1 where nothing is committed."""
         if self._last is None:
             return -1
         start = self.oldest()
         return max(read_entry(self.location, start)[0].version, 0)
 
     def oldest(self) -> int:
-        """The number of the oldest entry in one line with the newest; below may be leavings of a fenced driver."""
+        """The number of the oldest entry without a gap to the newest; older ones are leftovers of a fenced driver."""
         numbers = sequences(self.location)
         at = len(numbers) - 1
         while at > 0 and numbers[at - 1] == numbers[at] - 1:
@@ -246,19 +247,19 @@ class Log:
         self._forget()
         if not numbers:
             return
-        passed: list[tuple[Entry, str]] = []
+        entries: list[tuple[Entry, str]] = []
         for sequence in range(numbers[-1], -1, -1):
             entry, mark = read_entry(self.location, sequence)
-            if passed:
-                _check_link(passed[-1][0], mark)
-            passed.append((entry, mark))
+            if entries:
+                _check_link(entries[-1][0], mark)
+            entries.append((entry, mark))
             if entry.index is not None:
                 break
-        for entry, mark in reversed(passed):
+        for entry, mark in reversed(entries):
             self._take(entry, mark)
 
     def _follow(self) -> None:
-        """Read the entries that have come since, one by one: a driver that commits without a pause is overtaken."""
+        """Read the new entries one by one, to catch up with a driver that commits without a pause."""
         before = self._next
         try:
             while self.location.exists(path_of(self._next)):
@@ -287,8 +288,8 @@ class Log:
             return None
 
     def _is_followed_by(self, other: int, sequence: int, mark: str) -> bool:
-        found = self._contents(other) if other == sequence + 1 else None
-        return found is not None and Entry.from_json(unseal(found, path_of(other))).parent == mark
+        contents = self._contents(other) if other == sequence + 1 else None
+        return contents is not None and Entry.from_json(unseal(contents, path_of(other))).parent == mark
 
     def _forget(self) -> None:
         self._next, self._parent, self._full_at = 0, _NO_PARENT, 0
@@ -304,7 +305,7 @@ class Log:
         if entry.commit is not None:
             self._last = entry.commit
             self._recent[entry.version] = entry.commit
-            self._recent.pop(entry.version - _REMEMBERED, None)
+            self._recent.pop(entry.version - REMEMBERED, None)
 
     def _is_full_due(self) -> bool:
         return self._next - self._full_at >= FULL_EVERY
@@ -317,25 +318,25 @@ class Log:
         except CheckpointError:
             pass
 
-    def _claimed(self) -> Driver:
+    def _claimed(self) -> LogWriter:
         if self._fence:
             raise Fenced(self._fence)
         if self.driver is None:
             raise CheckpointError("this driver has not claimed the log; claim it before the first commit")
         return self.driver
 
-    def _checked(self, commit: Commit) -> Driver:
+    def _checked(self, commit: Commit) -> LogWriter:
         driver = self._claimed()
         if commit.version != self._index.version + 1:
             raise CheckpointError(f"version {commit.version} cannot follow version {self._index.version}")
-        known = [stage.bins for stage in self._index.stages]
-        if known and known != [len(stage.owner) for stage in commit.stages]:
-            raise CheckpointError(f"version {commit.version} has other stages or bins than the versions before it")
+        known = [operator.bins for operator in self._index.operators]
+        if known and known != [len(operator.owner) for operator in commit.operators]:
+            raise CheckpointError(f"version {commit.version} has other operators or bins than the versions before it")
         return driver
 
     def _check_parent(self) -> None:
-        # Others may have claimed, gone on and swept away old entries, so that this driver's number was free again.
-        # Entries are swept from the oldest on: with the parent still there, the number had never been taken.
+        # Others may have claimed, committed and swept old entries, so that this driver's number is free again.
+        # Entries are swept from the oldest on: while the parent exists, the number has never been used.
         try:
             parent = seal_of(self.location.read(path_of(self._next - 1)).to_pybytes())
         except Damaged:
@@ -344,7 +345,7 @@ class Log:
             newest = sequences(self.location)[-1:]
             self._refuse(read_entry(self.location, newest[0])[0].driver if newest else None)
 
-    def _refuse(self, other: Driver | None) -> None:
+    def _refuse(self, other: LogWriter | None) -> None:
         if other is not None and other == self.driver:
             raise CheckpointError(
                 f"entry {self._next} of {self.location.uri} was written by an attempt of this driver that seemed to "

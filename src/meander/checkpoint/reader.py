@@ -47,32 +47,32 @@ class Reader:
             raise Damaged(f"{PATH} of the checkpoint {place} is missing; restore it from a copy")
         return cls(location, identity, Log.open(location))
 
-    def operator(self, stage: int) -> str:
+    def name(self, operator: int) -> str:
         """The name of an operator."""
-        return str(self.identity.stages[stage].get("operator"))
+        return str(self.identity.operators[operator].get("operator"))
 
-    def stage(self, wanted: str) -> int:
-        """The number of the operator that is meant by a name or a number."""
-        names = [self.operator(stage) for stage in range(len(self.identity.stages))]
+    def operator(self, wanted: str) -> int:
+        """The number of an operator, by its name or number."""
+        names = [self.name(operator) for operator in range(len(self.identity.operators))]
         if wanted.isascii() and wanted.isdigit() and int(wanted) < len(names):
             return int(wanted)
-        found = [stage for stage, name in enumerate(names) if name == wanted]
-        if len(found) == 1:
-            return found[0]
-        there = ", ".join(f"{stage} ({name})" for stage, name in enumerate(names))
-        if found:
-            raise InvalidOption(f"{len(found)} operators are named {wanted}; give the number: {there}")
-        raise InvalidOption(f"there is no operator {wanted!r}; there are {there}")
+        matches = [operator for operator, name in enumerate(names) if name == wanted]
+        if len(matches) == 1:
+            return matches[0]
+        choices = ", ".join(f"{operator} ({name})" for operator, name in enumerate(names))
+        if matches:
+            raise InvalidOption(f"{len(matches)} operators are named {wanted}; give the number: {choices}")
+        raise InvalidOption(f"there is no operator {wanted!r}; there are {choices}")
 
-    def table(self, stage: int, wanted: str | None = None) -> str:
-        """The name of one of an operator's tables, where it has but one also without asking for it."""
-        tables = [str(name) for name in self.identity.stages[stage].get("tables", {})]
+    def table(self, operator: int, wanted: str | None = None) -> str:
+        """The name of one of an operator's tables; the only one by default."""
+        tables = [str(name) for name in self.identity.operators[operator].get("tables", {})]
         if wanted is None and len(tables) == 1:
             return tables[0]
         if wanted is None:
-            raise InvalidOption(f"operator {stage} has the tables {', '.join(tables) or 'none'}; choose one")
+            raise InvalidOption(f"operator {operator} has the tables {', '.join(tables) or 'none'}; choose one")
         if wanted not in tables:
-            raise InvalidOption(f"operator {stage} has no table {wanted!r}; there are {', '.join(tables) or 'none'}")
+            raise InvalidOption(f"operator {operator} has no table {wanted!r}; there are {', '.join(tables) or 'none'}")
         return wanted
 
     def at(self, version: int | None = None) -> tuple[Commit | None, Index]:
@@ -82,18 +82,18 @@ class Reader:
         past = self.log.at(version)
         return past.commit, past.index
 
-    def state(self, stage: int, table: str, version: int | None = None) -> Iterator[pa.Table]:
+    def state(self, operator: int, table: str, version: int | None = None) -> Iterator[pa.Table]:
         """The rows of a state table, sorted by bin and key, in pieces."""
-        key = [name for name, _ in self.identity.stages[stage]["tables"][table]["key"]]
-        return rebuild(self.location, self.at(version)[1], stage, table, key)
+        key = [name for name, _ in self.identity.operators[operator]["tables"][table]["key"]]
+        return rebuild(self.location, self.at(version)[1], operator, table, key)
 
     def side(
-        self, kind: Literal["late", "dead"], stage: int | None = None, version: int | None = None
+        self, kind: Literal["late", "dead"], operator: int | None = None, version: int | None = None
     ) -> Iterator[pa.Table]:
-        """Late or dead rows with version and operator, of one stage and version or of all, oldest first."""
-        for number, operator, rows in self._side(kind):
-            if stage in (None, operator) and version in (None, number):
-                for name, value in (("operator", operator), ("version", number)):
+        """Late or dead rows with version and operator, of one operator and version or of all, oldest first."""
+        for number, at, rows in self._side(kind):
+            if operator in (None, at) and version in (None, number):
+                for name, value in (("operator", at), ("version", number)):
                     if name not in rows.schema.names:
                         rows = rows.add_column(0, name, pa.array([value] * rows.num_rows, pa.int64()))
                 yield rows
@@ -102,13 +102,13 @@ class Reader:
         if self.log.last is None:
             return
         first = self.log.first_version()
-        # The log forgets old versions; their side outputs stay, and what no version named is swept in time.
+        # The log drops old versions; their side outputs stay, and the sweep deletes files that no version names.
         for name in self.location.list("side"):
             attempt = attempt_of(f"side/{name}")
             if attempt is not None and attempt.version < first and name.endswith(f".{kind}.arrow"):
-                yield attempt.version, attempt.stage, read_rows(self.location.read(f"side/{name}"), name)
+                yield attempt.version, attempt.operator, read_rows(self.location.read(f"side/{name}"), name)
         for commit in self.log.commits(first):
-            for operator, part in enumerate(commit.stages):
+            for operator, part in enumerate(commit.operators):
                 for ref in part.side:
                     if ref.kind == kind:
                         yield commit.version, operator, read_side(self.location, ref)

@@ -1,4 +1,4 @@
-"""What can be thrown away: files that no kept version needs. The driver sweeps, between batches, and nobody else."""
+"""Garbage: files that no kept version needs. Only the driver sweeps, between batches."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def garbage(
 ) -> list[str]:
     """Return the paths that can be deleted, in the order in which to delete them.
 
-    A file is kept if the index or a later commit names it, if it is pinned, if it is meant for a version that is not
-    committed yet, or if its name is none of ours. Everything else is the leaving of an old version or a failed attempt.
-    Side outputs are the user's rows, not ours: once a commit has named them they stay, also when the log forgets it.
+    A file is kept if the index or a later commit names it, if it is pinned, if it belongs to a version that is not
+    committed yet, or if its name is foreign. All other files are leftovers of old versions or failed attempts. Side
+    outputs are the user's rows: once a commit names them they stay, even after the log drops that commit.
 
     Args:
-        paths: what is there.
+        paths: the existing files.
         index: the index of the oldest version to keep.
         commits: the commits that the log still has, up to the last; at least those after that version.
         last: the last committed version.
         start: the first entry of the log to keep; it carries a full index of the oldest version or an older one.
-        pinned: paths that somebody is reading.
+        pinned: paths that are being read.
         side_from: the oldest version whose side outputs are kept; by default all are.
     """
     needed = {ref.path for ref in index.files()} | set(pinned)
@@ -70,7 +70,7 @@ def garbage(
 def sweep(
     location: Location, log: Log, keep: int, pinned: Collection[str] = (), side_from: int | None = None
 ) -> list[str]:
-    """Delete what the last `keep` versions do not need, and return the paths."""
+    """Delete the files that the last `keep` versions do not need, and return their paths."""
     if keep < 1:
         raise InvalidOption(f"keep is {keep}; at least the last version must be kept")
     if log.last is None:
@@ -80,7 +80,7 @@ def sweep(
     past, commits = log.at(oldest), log.commits(first)
     saved = _save_side(location, past.start, commits, side_from)
     paths = [f"{folder}/{name}" for folder in FOLDERS for name in location.list(folder)]
-    found = garbage(
+    unused = garbage(
         paths,
         index=past.index,
         commits=commits,
@@ -89,8 +89,8 @@ def sweep(
         pinned={*pinned, *saved},
         side_from=side_from,
     )
-    location.delete(found)
-    return found
+    location.delete(unused)
+    return unused
 
 
 def _save_side(location: Location, start: int, commits: Sequence[Commit], side_from: int | None) -> list[str]:
@@ -101,11 +101,11 @@ def _save_side(location: Location, start: int, commits: Sequence[Commit], side_f
     for commit in commits:
         if commit.version > upto or (side_from is not None and commit.version < side_from):
             continue
-        for stage, part in enumerate(commit.stages):
+        for operator, part in enumerate(commit.operators):
             for number, ref in enumerate(part.side):
                 if ref.inline is not None:
                     # The same name each time: a sweep that was interrupted is done again and leaves no second copy.
-                    path = f"side/v{commit.version:012d}-s{stage}-w{ref.worker}-0.{number}.kept.{ref.kind}.arrow"
+                    path = f"side/v{commit.version:012d}-s{operator}-w{ref.worker}-0.{number}.kept.{ref.kind}.arrow"
                     location.write(path, ref.inline)
                     saved.append(path)
     return saved

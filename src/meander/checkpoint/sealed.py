@@ -1,4 +1,4 @@
-"""Small JSON files that notice every change: the last field is the checksum of all bytes before it."""
+"""Small JSON files with a checksum: the last field covers all bytes before it."""
 
 from __future__ import annotations
 

@@ -42,18 +42,18 @@ Bitmap: TypeAlias = bytes
 
 
 class Info(NamedTuple):
-    """What a manifest has to know about a state file."""
+    """The figures of a state file that its manifest keeps."""
 
     bytes: int
     rows: int
     checksum: int
     bins: Bitmap
-    """Bitmap of the bins that the file speaks of."""
+    """Bitmap of the bins that the file covers."""
 
 
 @dataclass(frozen=True)
 class StateFile:
-    """A state file in memory and what a manifest says of it."""
+    """A state file in memory, and its figures for the manifest."""
 
     data: pa.Buffer
     info: Info
@@ -65,12 +65,12 @@ def write(sections: Mapping[str, pa.Table], bins: int, covers: Collection[int] |
     Args:
         sections: the tables by name.
         bins: how many bins there are.
-        covers: the bins the file speaks of, also those without rows. A snapshot must give them: a bin that it covers
-            and that has no rows is empty. By default the bins that have rows.
+        covers: the bins that the file covers, also those without rows. A snapshot must name them: a covered bin
+            without rows is empty. By default the bins that have rows.
     """
     plans = [_Section(name, table, bins) for name, table in sections.items()]
     size = len(MAGIC) + sum(plan.size for plan in plans)
-    data = pa.allocate_buffer(size + _footer_room(plans))
+    data = pa.allocate_buffer(size + _footer_bytes(plans))
     sink = pa.FixedSizeBufferWriter(data)
     sink.write(MAGIC)
     for plan in plans:
@@ -83,10 +83,10 @@ def write(sections: Mapping[str, pa.Table], bins: int, covers: Collection[int] |
     seal = checksum(sealed)
     sink.write(footer + _TAIL.pack(len(footer), length, seal, MAGIC))
     if covers is None:
-        spoken = np.concatenate([plan.present for plan in plans]) if plans else np.empty(0, np.int32)
+        covered = np.concatenate([plan.present for plan in plans]) if plans else np.empty(0, np.int32)
     else:
-        spoken = np.fromiter(covers, np.int64, len(covers))
-    info = Info(length, sum(plan.table.num_rows for plan in plans), seal, bitmap(spoken, bins))
+        covered = np.fromiter(covers, np.int64, len(covers))
+    info = Info(length, sum(plan.table.num_rows for plan in plans), seal, bitmap(covered, bins))
     return StateFile(data.slice(0, length), info)
 
 
@@ -98,7 +98,7 @@ def read(
     Args:
         source: an open `pa.NativeFile`, or a buffer; of a file only what is needed is read.
         bins: the wanted bins, or None for all of them.
-        name: what to call the file in an error.
+        name: the name of the file in errors.
         expected: the checksum that the manifest has for it.
     """
     try:
@@ -111,7 +111,7 @@ def read(
 
 
 class _Section:
-    """How one table is laid out, and where it went."""
+    """The layout of one table, and its place in the file."""
 
     def __init__(self, name: str, table: pa.Table, bins: int) -> None:
         wrong = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
@@ -178,7 +178,7 @@ def _cut(table: pa.Table, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         start = stop
 
 
-def _footer_room(plans: list[_Section]) -> int:
+def _footer_bytes(plans: list[_Section]) -> int:
     described = sum(300 + 6 * len(plan.name) + 96 * (len(plan.batches) + 2) for plan in plans)
     return 64 + _TAIL.size + described + sum(12 * plan.present.size for plan in plans)
 
@@ -218,20 +218,20 @@ class _Opened:
             if offset >= cached_from and end is not None:
                 return end.slice(offset - cached_from, length)
             self.source.seek(offset)
-            found = self.source.read_buffer(length)
+            data = self.source.read_buffer(length)
         else:
-            found = self.source.slice(offset, length)
-        if found.size != length:
+            data = self.source.slice(offset, length)
+        if data.size != length:
             raise self.damaged("it is shorter than its footer says")
-        return found
+        return data
 
     def fetch_checked(self, offset: int, length: int, seals: list[tuple[int, int, str]]) -> pa.Buffer:
         """Bytes of the file, of which each of some stretches (offset, length, checksum) has been checked."""
-        found = self.fetch(offset, length)
+        data = self.fetch(offset, length)
         for start, size, seal in seals:
-            if f"{checksum(found.slice(start - offset, size)):016x}" != seal:
+            if f"{checksum(data.slice(start - offset, size)):016x}" != seal:
                 raise self.damaged(f"the checksum of bytes {start} to {start + size - 1} does not match")
-        return found
+        return data
 
 
 def _read_section(file: _Opened, section: Mapping[str, Any], bins: Collection[int] | None) -> pa.Table:
@@ -249,9 +249,9 @@ def _read_section(file: _Opened, section: Mapping[str, Any], bins: Collection[in
     for start, stop in _neighbours(wanted):
         group = pieces[start:stop]
         offset, length = group[0][0], sum(piece[1] for piece in group)
-        found = file.fetch_checked(offset, length, [(piece[0], piece[1], piece[3]) for piece in group])
+        data = file.fetch_checked(offset, length, [(piece[0], piece[1], piece[3]) for piece in group])
         for number, piece in zip(range(start, stop), group, strict=True):
-            batch = ipc.read_record_batch(found.slice(piece[0] - offset, piece[1]), schema)
+            batch = ipc.read_record_batch(data.slice(piece[0] - offset, piece[1]), schema)
             batch.validate()
             first = int(lasts[number]) - piece[2]
             batches.append(_rows(batch, [(max(a - first, 0), min(b - first, piece[2])) for a, b in ranges]))
@@ -265,12 +265,12 @@ def _ranges(file: _Opened, index: tuple[int, int, str], bins: Collection[int]) -
     count = length // 12
     ends = np.frombuffer(data, np.int64, count)
     present = np.frombuffer(data, np.int32, count, 8 * count)
-    chosen = np.flatnonzero(np.isin(present, np.fromiter(bins, np.int64, len(bins))))
-    if not chosen.size:
+    hits = np.flatnonzero(np.isin(present, np.fromiter(bins, np.int64, len(bins))))
+    if not hits.size:
         return []
-    starts = np.concatenate([[0], ends])[chosen]
-    breaks = np.flatnonzero(np.diff(chosen) > 1) + 1
-    firsts, final = starts[np.concatenate([[0], breaks])], ends[chosen][np.append(breaks - 1, chosen.size - 1)]
+    starts = np.concatenate([[0], ends])[hits]
+    breaks = np.flatnonzero(np.diff(hits) > 1) + 1
+    firsts, final = starts[np.concatenate([[0], breaks])], ends[hits][np.append(breaks - 1, hits.size - 1)]
     return list(zip(firsts.tolist(), final.tolist(), strict=True))
 
 

@@ -24,7 +24,7 @@ class Findings:
     files: int = 0
     bytes: int = 0
     unnamed: int = 0
-    """Files that no kept version names: leavings of old versions and failed attempts, which the driver sweeps."""
+    """Files that no kept version names: leftovers of old versions and failed attempts, which the driver sweeps."""
     damaged: list[str] = field(default_factory=list)
 
 
@@ -33,7 +33,7 @@ def verify(location: Location) -> Findings:
     for _ in range(_TRIES):
         before = sequences(location)
         findings = _look(location, before)
-        # A driver at work sweeps away what was still needed when the look began.
+        # A running driver may have swept files that were needed when this check began.
         if not findings.damaged or sequences(location) == before:
             break
     return findings
@@ -53,7 +53,7 @@ def _look(location: Location, numbers: list[int]) -> Findings:
     inline = [ref for entry in line if entry.commit for ref in entry.commit.files() if ref.path is None]
     for entry in line:
         if entry.index is not None:
-            # What the oldest version needs was committed before it, and only its index knows.
+            # Files of the oldest version may have been committed before it; only its index names them.
             named |= {ref.path: ref for ref in Index.from_json(entry.index).files() if ref.path}
     present = [f"{folder}/{name}" for folder in ("deltas", "snapshots", "side") for name in location.list(folder)]
     for ref in needed.files():
@@ -61,7 +61,7 @@ def _look(location: Location, numbers: list[int]) -> Findings:
             named[ref.path] = ref
         else:
             inline.append(ref)
-    # Older versions of the log may name files that are swept already; those are not missed.
+    # Older versions of the log may name files that are swept already; those are not missing.
     wanted = {*present, *(ref.path for ref in needed.files())}
     _check_files(location, [ref for path, ref in named.items() if path in wanted], findings)
     _check_files(location, inline, findings)

@@ -1,6 +1,7 @@
 """The command `meander`: JSON in, tables or JSON out. Each command is a few lines around the library.
 
-A user's slip ends with one sentence on standard error and exit code 2, never with a traceback.
+An error of the user ends with one sentence on standard error and exit code 2, never with a traceback.
+Plans, moves and figures come from the other packages; nothing that decides may enter here.
 """
 
 from __future__ import annotations

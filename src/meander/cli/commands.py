@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -14,17 +13,14 @@ from rich.table import Table
 import meander
 from meander.cli import show
 from meander.cli.demo import run_demo
-from meander.cli.experiment import experiment
 from meander.cli.inspect import inspect
 from meander.cli.mtm import mtm
 from meander.cli.native import native
-from meander.cli.nexmark import nexmark
 from meander.cli.planners import show_planners
 from meander.cli.read import json_from, numbers_from, options_from
 from meander.cli.simulate import simulate
 from meander.errors import InvalidProblem
-from meander.named import chosen
-from meander.values import listed
+from meander.options import chosen, listed, plugins
 
 app = typer.Typer(
     name="meander",
@@ -37,15 +33,8 @@ app = typer.Typer(
 )
 
 
-class Format(StrEnum):
-    """How an answer is printed."""
-
-    json = "json"
-    table = "table"
-
-
 FORMAT = Annotated[
-    Format | None,
+    show.AnswerFormat | None,
     typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON"),
 ]
 OPTION = Annotated[
@@ -54,9 +43,9 @@ OPTION = Annotated[
 ]
 
 
-def _wants_json(choice: Format | None) -> bool:
+def _wants_json(choice: show.AnswerFormat | None) -> bool:
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return choice is Format.json or (choice is None and not on_terminal)
+    return choice is show.AnswerFormat.json or (choice is None and not on_terminal)
 
 
 def _print_json(value: Any) -> None:
@@ -215,9 +204,12 @@ def schedules(format: FORMAT = None) -> None:
 app.command()(inspect)
 app.command()(mtm)
 app.command()(simulate)
-app.command()(experiment)
 app.add_typer(native, name="native")
-app.add_typer(nexmark, name="nexmark")
+for _name, _command in sorted(plugins("meander.commands").items()):
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command(_name)(_command)
 
 
 @app.command()

@@ -19,8 +19,8 @@ from meander.errors import QueryFailed
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from meander.query import Query
-    from meander.spark.migrating import Migration
+    from meander.migration.handle import Migration
+    from meander.streams import Query
 
 VOCABULARY = 50_000
 LEFT_OUT = 3
@@ -59,16 +59,16 @@ def run_demo(console: Console, master: str, seconds: float, through: list[int], 
                     checkpoint=f"{folder}/checkpoint", sink=counts, workers=through[0], bins=bins, name="demo", retain=2
                 )
             )
-            watch = Watch(console, query, seconds)
-            moves = watch.go(through)
+            run = DemoRun(console, query, seconds)
+            moves = run.go(through)
             emitted = counts.to_arrow()
-            _tell(console, watch.progress, moves, emitted)
-            _check(console, spark, emitted, watch.progress)
+            _print_figures(console, run.progress, moves, emitted)
+            _check(console, spark, emitted, run.progress)
     finally:
         spark.stop()
 
 
-class Watch:
+class DemoRun:
     """Shows a query while it runs and goes through its sizes."""
 
     def __init__(self, console: Console, query: Query, seconds: float) -> None:
@@ -133,8 +133,8 @@ def _strip(query: Query) -> Text:
     return text
 
 
-def _tell(console: Console, progress: list[dict[str, Any]], moves: list[Migration], emitted: Any) -> None:
-    """The figures that people ask for: what came, what was counted, what moved, and whether it was felt."""
+def _print_figures(console: Console, progress: list[dict[str, Any]], moves: list[Migration], emitted: Any) -> None:
+    """Print rows in, rows counted, bytes moved, and the worst batch before, during and after the migrations."""
     moving = {version for move in moves for version in move.versions}
     after = max(moving, default=0)
     parts: dict[str, list[float]] = {"before": [], "during": [], "after": []}
@@ -146,7 +146,7 @@ def _tell(console: Console, progress: list[dict[str, Any]], moves: list[Migratio
         f"\nrows in {sum(each['rows'] for each in progress):,}, rows counted {sum(newest.values()):,}, "
         f"bytes moved {show.size(sum(move.report.bytes for move in moves))}"
     )
-    worst = [f"{max(found):.0f} ms {name}" for name, found in parts.items() if found]
+    worst = [f"{max(times):.0f} ms {name}" for name, times in parts.items() if times]
     console.print(f"worst batch: {', '.join(worst)}")
 
 
@@ -177,8 +177,8 @@ def _view(query: Query, progress: list[dict[str, Any]], left_s: float) -> Group:
             f"{part['state_rows']:,}", show.size(part["state_bytes"]), f"{part['spent_ms']['busy']:.0f} ms",
         )  # fmt: skip
     moving = query.migration
-    told = [str(moving.progress)] if moving is not None and moving.status in ("waiting", "running") else []
-    return Group(head, "", workers, "", _strip(query), *told)
+    lines = [str(moving.progress)] if moving is not None and moving.status in ("waiting", "running") else []
+    return Group(head, "", workers, "", _strip(query), *lines)
 
 
 def _check(console: Console, spark: SparkSession, emitted: Any, progress: list[dict[str, Any]]) -> None:

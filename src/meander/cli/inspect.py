@@ -26,18 +26,11 @@ if TYPE_CHECKING:
     from meander.checkpoint.reader import Reader
 
 
-class Side(StrEnum):
+class SideRows(StrEnum):
     """Rows that an operator could not take."""
 
     late = "late"
     dead = "dead"
-
-
-class Form(StrEnum):
-    """How an answer is printed."""
-
-    json = "json"
-    table = "table"
 
 
 def inspect(
@@ -49,12 +42,13 @@ def inspect(
     table: Annotated[str | None, typer.Option("--table", help="which of the operator's tables")] = None,
     version: Annotated[int | None, typer.Option("--version", help="as of this version instead of the last")] = None,
     side: Annotated[
-        Side | None, typer.Option("--side", help="print late or dead rows; with --read of one operator")
+        SideRows | None, typer.Option("--side", help="print late or dead rows; with --read of one operator")
     ] = None,
     out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="write the rows as Parquet instead")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="how many rows a table on a terminal shows")] = 50,
     format: Annotated[
-        Form | None, typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON")
+        show.AnswerFormat | None,
+        typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON"),
     ] = None,
 ) -> None:
     """Show what a checkpoint holds: query, versions, owners, bins, bytes.
@@ -76,23 +70,23 @@ def inspect(
     from meander.checkpoint.reader import Reader, place_of
 
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    as_json = format is Form.json or (format is None and not on_terminal)
+    as_json = format is show.AnswerFormat.json or (format is None and not on_terminal)
     if verify:
         _verify(place_of(checkpoint), as_json)
         return
-    found = Reader.open(checkpoint)
+    reader = Reader.open(checkpoint)
     if read is None and side is None:
-        _summary(found, version, as_json)
+        _summary(reader, version, as_json)
         return
-    stage = None if read is None else found.stage(read)
+    operator = None if read is None else reader.operator(read)
     if side is not None:
-        pieces = found.side(side.value, stage, version)
+        pieces = reader.side(side.value, operator, version)
         title = f"{side} rows"
     else:
-        assert stage is not None
-        name = found.table(stage, table)
-        pieces = found.state(stage, name, version)
-        title = f"{name} of operator {stage} ({found.operator(stage)})"
+        assert operator is not None
+        name = reader.table(operator, table)
+        pieces = reader.state(operator, name, version)
+        title = f"{name} of operator {operator} ({reader.name(operator)})"
     if out is not None:
         print(f"{_write_parquet(pieces, out)} rows written to {out}")
     elif as_json:
@@ -106,50 +100,50 @@ def inspect(
 def _verify(location: Location, as_json: bool) -> None:
     from meander.checkpoint.verify import verify
 
-    found = verify(location)
+    report = verify(location)
     if as_json:
-        print(json.dumps({"ok": not found.damaged, **vars(found)}))
+        print(json.dumps({"ok": not report.damaged, **vars(report)}))
     else:
-        for sentence in found.damaged:
+        for sentence in report.damaged:
             print(sentence)
-        looked = f"{found.entries} entries of the log, {found.files} files, {show.size(found.bytes)}"
-        rest = f"; {found.unnamed} files that no version names" if found.unnamed else ""
-        print(f"{'OK' if not found.damaged else f'{len(found.damaged)} DAMAGED'}: {looked} checked{rest}")
-    if found.damaged:
+        scope = f"{report.entries} entries of the log, {report.files} files, {show.size(report.bytes)}"
+        rest = f"; {report.unnamed} files that no version names" if report.unnamed else ""
+        print(f"{'OK' if not report.damaged else f'{len(report.damaged)} DAMAGED'}: {scope} checked{rest}")
+    if report.damaged:
         raise typer.Exit(1)
 
 
-def _summary(found: Reader, version: int | None, as_json: bool) -> None:
+def _summary(reader: Reader, version: int | None, as_json: bool) -> None:
     from meander.checkpoint.entries import sizes
 
-    commit, index = found.at(version)
-    writer = found.log.writer
-    stages = []
-    for stage, described in enumerate(found.identity.stages):
-        part = commit.stages[stage] if commit else None
-        rows, stored = sizes(index.files(stage)) if commit else (0, 0)
-        chains = index.chains(stage) if commit else None
-        stages.append(
+    commit, index = reader.at(version)
+    writer = reader.log.writer
+    operators = []
+    for operator, described in enumerate(reader.identity.operators):
+        part = commit.operators[operator] if commit else None
+        rows, stored = sizes(index.files(operator)) if commit else (0, 0)
+        chains = index.chains(operator) if commit else None
+        operators.append(
             {
                 **described,
                 "frontier_us": part.frontier if part else None,
                 "owner": [list(run) for run in runs(part.owner)] if part else [],
-                "files": len(index.files(stage)) if commit else 0,
+                "files": len(index.files(operator)) if commit else 0,
                 "stored_rows": rows,
                 "stored_bytes": stored,
-                "longest_chain": index.longest_chain(stage) if commit else 0,
+                "longest_chain": index.longest_chain(operator) if commit else 0,
                 "mean_chain": round(float(chains.mean()), 2) if chains is not None else 0.0,
             }
         )
     answer = {
-        "checkpoint": found.location.uri,
-        "id": found.identity.id,
-        "format": found.identity.format,
-        "bins": found.identity.bins,
-        "workers": sorted({worker for part in commit.stages for worker in part.owner}) if commit else [],
-        "first_version": found.log.first_version(),
+        "checkpoint": reader.location.uri,
+        "id": reader.identity.id,
+        "format": reader.identity.format,
+        "bins": reader.identity.bins,
+        "workers": sorted({worker for part in commit.operators for worker in part.owner}) if commit else [],
+        "first_version": reader.log.first_version(),
         "version": commit.version if commit else -1,
-        "last_version": found.log.last.version if found.log.last else -1,
+        "last_version": reader.log.last.version if reader.log.last else -1,
         "commit": {
             name: getattr(commit, name) for name in ("batch", "tick", "query", "rows", "late", "dead", "time_ms")
         }
@@ -157,7 +151,7 @@ def _summary(found: Reader, version: int | None, as_json: bool) -> None:
         else None,
         "driver": vars(writer) if writer else None,
         "migration": _migration((commit.journal if commit else None) or {}),
-        "operators": stages,
+        "operators": operators,
     }
     if as_json:
         print(json.dumps(answer))
@@ -165,9 +159,9 @@ def _summary(found: Reader, version: int | None, as_json: bool) -> None:
         _print_summary(answer)
 
 
-def _migration(noted: dict[str, Any]) -> dict[str, int] | None:
+def _migration(journal: dict[str, Any]) -> dict[str, int] | None:
     """What is left of a migration that was under way; a driver that starts goes on with it."""
-    left = noted.get("migration")
+    left = journal.get("migration")
     if left is None:
         return None
     bins = sum(len(step["shifts"]) for step in left["steps"])
@@ -202,21 +196,21 @@ def _print_summary(answer: dict[str, Any]) -> None:
         table.add_column(column, overflow="fold")
     for column in ("files", "stored rows", "stored", "longest chain", "mean"):
         table.add_column(column, justify="right")
-    for number, stage in enumerate(answer["operators"]):
+    for number, operator in enumerate(answer["operators"]):
         table.add_row(
-            f"{number} {stage.get('operator')}",
-            ", ".join(f"{name} {kind}" for name, kind in stage.get("key", [])),
-            ", ".join(stage.get("tables", {})),
-            str(stage["files"]),
-            str(stage["stored_rows"]),
-            show.size(stage["stored_bytes"]),
-            str(stage["longest_chain"]),
-            f"{stage['mean_chain']:g}",
+            f"{number} {operator.get('operator')}",
+            ", ".join(f"{name} {kind}" for name, kind in operator.get("key", [])),
+            ", ".join(operator.get("tables", {})),
+            str(operator["files"]),
+            str(operator["stored_rows"]),
+            show.size(operator["stored_bytes"]),
+            str(operator["longest_chain"]),
+            f"{operator['mean_chain']:g}",
         )
     console.print(table)
-    for number, stage in enumerate(answer["operators"]):
+    for number, operator in enumerate(answer["operators"]):
         owned: dict[int, list[int]] = {}
-        for start, stop, worker in stage["owner"]:
+        for start, stop, worker in operator["owner"]:
             owned.setdefault(worker, []).extend(range(start, stop))
         for worker, bins in sorted(owned.items()):
             console.print(f"operator {number}, worker {worker}: {len(bins)} bins: {show.bins(bins)}", markup=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,21 +15,14 @@ from rich.text import Text
 
 from meander.cli import show
 from meander.errors import InvalidOption
-from meander.measure.transitions import SMOOTHING, Judgement, Transitions, tally
+from meander.outlook.transitions import SMOOTHING, Judgement, Transitions, tally
 
 if TYPE_CHECKING:
-    from meander.history import Series
+    from meander.outlook import Series
 
 LO, HI = 8, 16
 HOUR_S = 3600
 SHADES = " ░▒▓█"
-
-
-class Form(StrEnum):
-    """How an answer is printed."""
-
-    json = "json"
-    table = "table"
 
 
 def mtm(
@@ -57,7 +49,8 @@ def mtm(
     ] = False,
     out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="write the matrix as JSON, too")] = None,
     format: Annotated[
-        Form | None, typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON")
+        show.AnswerFormat | None,
+        typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON"),
     ] = None,
 ) -> None:
     """Learn how often so many workers become so many others.
@@ -78,8 +71,8 @@ def mtm(
     counts, lo, hi = _counts(series, lo, hi, time, value, fill, keep_equal)
     learned, judged = (counts, None) if everything else counts.learn_and_judge()
     seen = tally(learned.values, lo, hi, keep_equal=keep_equal)
-    found = Transitions.of(learned.values, lo, hi, keep_equal=keep_equal, smoothing=smoothing)
-    verdict = None if judged is None else found.judge(judged.values, keep_equal=keep_equal)
+    transitions = Transitions.of(learned.values, lo, hi, keep_equal=keep_equal, smoothing=smoothing)
+    verdict = None if judged is None else transitions.judge(judged.values, keep_equal=keep_equal)
     left = seen.sum(axis=1).tolist()
     answer = {
         "steps": len(counts),
@@ -89,26 +82,26 @@ def mtm(
         "learned": {"steps": len(learned), "migrations": sum(left), "by_workers": left, "smoothing": smoothing},
         "judged": None if judged is None or verdict is None else _figures(judged, verdict),
         "notes": list(learned.notes),
-        **found.to_dict(),
-        "fingerprint": found.fingerprint(),
+        **transitions.to_dict(),
+        "fingerprint": transitions.fingerprint(),
     }
     if out is not None:
         try:
-            Path(out).write_text(json.dumps(found.to_dict()) + "\n", encoding="utf-8")
+            Path(out).write_text(json.dumps(transitions.to_dict()) + "\n", encoding="utf-8")
         except OSError as error:
             raise InvalidOption(f"cannot write {out}: {(error.strerror or str(error)).lower()}") from None
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    if format is Form.json or (format is None and not on_terminal):
+    if format is show.AnswerFormat.json or (format is None and not on_terminal):
         print(json.dumps(answer, allow_nan=False))
     else:
-        _print(show.console(), answer, found)
+        _print(show.console(), answer, transitions)
 
 
 def _counts(
     place: str, lo: int | None, hi: int | None, time: str | None, value: str | None, fill: float | None, equal: bool
 ) -> tuple[Series, int, int]:
     """The worker counts over time and their range."""
-    from meander.history import counts_from_checkpoint, read_counts, read_series
+    from meander.outlook import counts_from_checkpoint, read_counts, read_series
 
     if not (is_checkpoint := _is_checkpoint(place)) and not _is_json(place):
         lo, hi = LO if lo is None else lo, HI if hi is None else hi
@@ -148,9 +141,12 @@ def _figures(judged: Series, verdict: Judgement) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, answer: dict[str, Any], found: Transitions) -> None:
+def _print(console: Console, answer: dict[str, Any], transitions: Transitions) -> None:
     learned, judged, unit = answer["learned"], answer["judged"], answer["unit"]
-    console.print(f"{answer['steps']} {unit} from {answer['from']} to {answer['to']}, {found.lo} to {found.hi} workers")
+    console.print(
+        f"{answer['steps']} {unit} from {answer['from']} to {answer['to']}, "
+        f"{transitions.lo} to {transitions.hi} workers"
+    )
     console.print(
         f"learned from {learned['migrations']} migrations in {learned['steps']} {unit}, with {learned['smoothing']:g} "
         "expected ones added to each row"
@@ -167,25 +163,25 @@ def _print(console: Console, answer: dict[str, Any], found: Transitions) -> None
     for note in answer["notes"]:
         console.print(note, markup=False)
     console.print()
-    console.print(matrix_table(found, learned["by_workers"], console.width))
+    console.print(matrix_table(transitions, learned["by_workers"], console.width))
     if not all(learned["by_workers"]):
         console.print("a row with 0 seen was never left: it is what the other rows let expect", style="dim")
 
 
-def matrix_table(found: Transitions, seen: list[int], width: int) -> Table:
+def matrix_table(transitions: Transitions, seen: list[int], width: int) -> Table:
     """The matrix in per cent, shaded by probability; only shades where it is too wide for numbers."""
-    columns = range(found.lo, found.hi + 1)
-    is_wide = 12 + 4 * found.size > width
+    columns = range(transitions.lo, transitions.hi + 1)
+    is_wide = 12 + 4 * transitions.size > width
     title = "from (down) to (across)" if is_wide else "from (down) to (across), in per cent"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 0 if is_wide else 1, 0, 0))
     table.add_column("", justify="right")
     for workers in [] if is_wide else columns:
         table.add_column(str(workers), justify="right", min_width=3)
     if is_wide:
-        table.add_column(f" {found.lo} to {found.hi}", no_wrap=True)
+        table.add_column(f" {transitions.lo} to {transitions.hi}", no_wrap=True)
     table.add_column("seen", justify="right")
     for workers, count in zip(columns, seen, strict=True):
-        cells = [_cell(float(p), is_wide) for p in found.row(workers)]
+        cells = [_cell(float(p), is_wide) for p in transitions.row(workers)]
         shown = [Text(" ").append_text(Text.assemble(*cells)).append(" ")] if is_wide else cells
         table.add_row(str(workers), *shown, str(count))
     return table

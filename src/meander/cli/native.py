@@ -18,10 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from meander.cli import show
-from meander.control import Rules
-from meander.native.observation import Observation, PartitionSeen, figure, printable
+from meander.control import ThresholdRules
+from meander.native.observation import Observation, PartitionFigures
 from meander.native.publish import published
-from meander.values import positive
+from meander.native.text import figure, printable
+from meander.options import positive
 
 NOTHING = "no attached query on this machine for this user; in the job: attached = me.attach(query)"
 LONGEST_NAME = 200
@@ -35,8 +36,8 @@ native = typer.Typer(
 )
 
 
-class Form(StrEnum):
-    """How an answer is printed."""
+class TopFormat(StrEnum):
+    """How `meander native top` prints observations."""
 
     text = "text"
     json = "json"
@@ -55,7 +56,9 @@ def top(
     ] = None,
     every: Annotated[float, typer.Option("--every", min=0.1, help="seconds between two looks")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="print what is there and stop, as without a terminal")] = False,
-    format: Annotated[Form, typer.Option("--format", "-f", help="text, or json: a list, printed once")] = Form.text,
+    format: Annotated[
+        TopFormat, typer.Option("--format", "-f", help="text, or json: a list, printed once")
+    ] = TopFormat.text,
 ) -> None:
     """Show which executor holds which state partitions, and what they cost.
 
@@ -75,14 +78,14 @@ def top(
     perfect balance. With one query, its partitions follow, the slowest first.
     """
     every_s = positive("--every", every)
-    found, lack = _look(query)
-    if not found:
+    observations, lack = _look(query)
+    if not observations:
         print(f"meander: {lack}", file=sys.stderr)
         raise typer.Exit(1)
-    if format is Form.json:
-        print(json.dumps([each.to_dict() for each in found], allow_nan=False))
+    if format is TopFormat.json:
+        print(json.dumps([each.to_dict() for each in observations], allow_nan=False))
     elif once or sys.stdout is None or not sys.stdout.isatty():
-        print("\n\n".join(map(str, found)))
+        print("\n\n".join(map(str, observations)))
     else:
         watch(show.console(), query, every_s)
 
@@ -91,30 +94,32 @@ def watch(console: Console, query: str | None, every_s: float, wait: Callable[[f
     """Fill the terminal with the newest observations, again and again, until Ctrl-C."""
     with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            found, lack = _look(query)
-            shown = view(found, time.time() * 1000, console.width, console.height) if found else Text(lack)
+            observations, lack = _look(query)
+            shown = (
+                view(observations, time.time() * 1000, console.width, console.height) if observations else Text(lack)
+            )
             live.update(shown, refresh=True)
             wait(every_s)
 
 
 def _look(query: str | None) -> tuple[list[Observation], str]:
-    """The observations that are asked for, and what to say if there are none."""
+    """The observations of a query, or of all queries, and the message for when there are none."""
     every = published()
-    found = [each for each in every if query in (None, each.query, each.run)]
+    observations = [each for each in every if query in (None, each.query, each.run)]
     names = ", ".join(dict.fromkeys(printable(each.query, LONGEST_NAME) for each in every))
-    return found, f"there is no attached query {query!r}; there are {names}" if every else NOTHING
+    return observations, f"there is no attached query {query!r}; there are {names}" if every else NOTHING
 
 
-def view(found: Sequence[Observation], now_ms: float, width: int, height: int) -> RenderableType:
+def view(observations: Sequence[Observation], now_ms: float, width: int, height: int) -> RenderableType:
     """Observations for a terminal of that size: a headline and the executors of each, and the partitions of one.
 
     Where lines are few the least busy executors and the fastest partitions are left out; where they are short, hosts.
     """
     parts: list[RenderableType] = []
     # A table takes two lines more than it has rows: its head, and how many rows are shown where that is not all.
-    room = max(1, height // len(found) - 5)
-    for each in found:
-        if len(found) > 1:
+    room = max(1, height // len(observations) - 5)
+    for each in observations:
+        if len(observations) > 1:
             parts += [_headline(each, now_ms), _executors(each, width, room), ""]
             continue
         executors = min(len(each.executors), max(1, (room - 2) // 2, room - 2 - len(each.partitions)))
@@ -155,11 +160,11 @@ def _executors(seen: Observation, width: int, most: int) -> RenderableType:
     held, loads = seen.held(), seen.loads()
     cores = {each.executor: max(1, each.cores) for each in seen.executors}
     per_core = {executor: loads.get(executor, 0.0) / cores[executor] for executor in cores}
-    cap = (1 + Rules.tau) * math.fsum(loads.values()) / max(1, sum(cores[executor] for executor in loads))
+    cap = (1 + ThresholdRules.tau) * math.fsum(loads.values()) / max(1, sum(cores[executor] for executor in loads))
     full = max([*per_core.values(), cap])
     is_wide = width >= 100
     host = ["host"] if is_wide else []
-    mark = f"┊ {1 + Rules.tau:g} x mean"
+    mark = f"┊ {1 + ThresholdRules.tau:g} x mean"
     table = _table("executor", *host, "cores", "partitions", "rows", "state", "ms", mark)
     busiest = sorted(seen.executors, key=lambda each: -per_core[each.executor])
     for each in busiest[:most]:
@@ -191,7 +196,7 @@ def _partitions(seen: Observation, most: int) -> RenderableType:
     return _with_rest(table, most, len(seen.partitions), "partitions")
 
 
-def _figures(parts: Sequence[PartitionSeen]) -> list[str]:
+def _figures(parts: Sequence[PartitionFigures]) -> list[str]:
     rows, state = sum(part.rows for part in parts), sum(part.state_bytes for part in parts)
     return [figure(rows), show.size(state), figure(math.fsum(part.ms for part in parts), 1)]
 

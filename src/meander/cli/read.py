@@ -53,7 +53,7 @@ def options_from(assignments: Sequence[str]) -> dict[str, Any]:
 
 def numbers_from(name: str, text: str, most: int) -> list[int]:
     """Turn numbers with commas between them into a list; each is at least 1 and at most `most`."""
-    found = text.split(",")
-    if not all(each.strip().isdecimal() and 1 <= int(each) <= most for each in found):
+    parts = text.split(",")
+    if not all(each.strip().isdecimal() and 1 <= int(each) <= most for each in parts):
         raise InvalidOption(f"{name} is {text!r}; write whole numbers from 1 to {most} with commas, such as 2,4,3")
-    return [int(each) for each in found]
+    return [int(each) for each in parts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +12,13 @@ from rich.text import Text
 from meander.planning import Plan
 from meander.scheduling import Step
 from meander.types import Bytes, WorkerId, runs
+
+
+class AnswerFormat(StrEnum):
+    """How a command prints its answer."""
+
+    json = "json"
+    table = "table"
 
 
 def console() -> Console:

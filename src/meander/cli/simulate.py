@@ -8,7 +8,6 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,14 +19,14 @@ from rich.text import Text
 from meander.cli import show
 from meander.cli.read import json_from
 from meander.errors import InvalidOption, InvalidProblem, MeanderError
-from meander.replay import Bins, Bound, Replay, clairvoyant, lower_bound, replay
-from meander.replay.bins import DRIFT, SKEW
-from meander.telling import Tell, telling
-from meander.values import amount, whole
+from meander.options import amount, whole
+from meander.outlook.replay import Bins, Bound, Replay, clairvoyant, lower_bound, replay
+from meander.outlook.replay.bins import DRIFT, SKEW
+from meander.progress import Tell, telling
 
 if TYPE_CHECKING:
-    from meander.measure.transitions import Transitions
-    from meander.planning.ahead import Outlook
+    from meander.outlook import Outlook
+    from meander.outlook.transitions import Transitions
 
 PLANNERS = "ssm,mtm,free,consistent_hash,redist,even"
 CLAIRVOYANT = "clairvoyant"
@@ -35,15 +34,8 @@ MTM = "mtm"
 BINS = 64
 
 
-class Form(StrEnum):
-    """How an answer is printed."""
-
-    json = "json"
-    table = "table"
-
-
 @dataclass
-class Simulation:
+class Study:
     """What is replayed, and what came of it."""
 
     series: str
@@ -55,7 +47,7 @@ class Simulation:
     outlook: str | None
     seeds: int
     notes: list[str]
-    found: list[Replay] = field(default_factory=list)
+    replays: list[Replay] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     bound: Bound | None = None
 
@@ -90,7 +82,8 @@ def simulate(
         str | None, typer.Option("--out", metavar="DIR", help="where CSV and plot go; by default simulation-SERIES")
     ] = None,
     format: Annotated[
-        Form | None, typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON")
+        show.AnswerFormat | None,
+        typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON"),
     ] = None,
 ) -> None:
     """Replay a history of arrivals and compare what planners move.
@@ -112,12 +105,12 @@ def simulate(
     counts, transitions, notes = _counts(series, lo, hi, time, value, whole("--migrations", migrations, 1))
     all_bins = _bins(measured, bins, skew, drift, seed)
     seeds = whole("--seeds", seeds, 1)
-    what = Simulation(Path(series).stem, counts, transitions, all_bins, tau, gamma, outlook, seeds, notes)
+    what = Study(Path(series).stem, counts, transitions, all_bins, tau, gamma, outlook, seeds, notes)
     folder = _folder(out if out is not None else f"simulation-{what.series}")
     _run(what, names, folder)
-    files = [_write_csv(folder / "replay.csv", what.found), *_plot(folder / "replay.png", what)]
+    files = [_write_csv(folder / "replay.csv", what.replays), *_plot(folder / "replay.png", what)]
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    if format is Form.json or (format is None and not on_terminal):
+    if format is show.AnswerFormat.json or (format is None and not on_terminal):
         print(json.dumps(_answer(what, files), allow_nan=False))
     else:
         _print(show.console(), what, files)
@@ -140,9 +133,9 @@ def _counts(
     series: str, lo: int, hi: int, time: str | None, value: str | None, most: int
 ) -> tuple[list[int], Transitions, list[str]]:
     """The worker counts to replay, the transitions of the month before, and what was decided on the way."""
-    from meander.history import read_series
-    from meander.measure.transitions import Transitions
-    from meander.measure.worker_counts import migrations
+    from meander.outlook import read_series
+    from meander.outlook.transitions import Transitions
+    from meander.outlook.worker_counts import migrations
 
     hourly = read_series(series, time, value).hourly().workers(lo, hi)
     learned, judged = hourly.learn_and_judge()
@@ -173,19 +166,19 @@ def _bins(measured: str | None, bins: int | None, skew: float | None, drift: flo
     return Bins.from_dict(data, drift=0.0 if drift is None else drift, seed=seed)
 
 
-def _outlook(what: Simulation, folder: Path, tell: Tell) -> Outlook:
+def _outlook(what: Study, folder: Path, tell: Tell) -> Outlook:
     """The outlook for mtm: the one given, or one that is made on Spark and kept in a folder."""
-    from meander.planning.ahead import read
-    from meander.planning.ahead.files import INDEX
-    from meander.planning.ahead.outlook import fingerprint_of, inputs_of
+    from meander.outlook import read
+    from meander.outlook.files import INDEX
+    from meander.outlook.outlook import fingerprint_of, inputs_of
 
     if what.outlook is not None and (Path(what.outlook) / INDEX).exists():
         return read(what.outlook)
     # Nobody but mtm loads Spark.
-    from meander.spark.pmc import DRIFT as USUAL
-    from meander.spark.pmc import pmc
-    from meander.spark.session import session
-    from meander.spark.watch import in_short
+    from meander.engine.spark.losses import in_short
+    from meander.outlook.pmc import DRIFT as USUAL
+    from meander.outlook.pmc import pmc
+    from meander.sessions import session
 
     tell(0, None, "starting Spark")
     try:
@@ -209,31 +202,31 @@ def _outlook(what: Simulation, folder: Path, tell: Tell) -> Outlook:
     )
 
 
-def _run(what: Simulation, names: Sequence[str], folder: Path) -> None:
+def _run(what: Study, names: Sequence[str], folder: Path) -> None:
     """Replay every planner; one that cannot go on is left out, and the others go on."""
     with telling() as tell:
         for name in names:
             try:
-                what.found.append(_replayed(what, name, folder, tell))
+                what.replays.append(_replayed(what, name, folder, tell))
             except MeanderError as error:
                 what.left_out[name] = str(error)
-        if not what.found:
+        if not what.replays:
             reasons = "; ".join(f"{name}: {why}" for name, why in what.left_out.items())
             raise InvalidOption(f"no planner could be replayed ({reasons})")
         what.bound = lower_bound(what.counts, what.bins, what.tau, most=len(what.counts))
 
 
-def _replayed(what: Simulation, name: str, folder: Path, tell: Tell) -> Replay:
+def _replayed(what: Study, name: str, folder: Path, tell: Tell) -> Replay:
     """What a planner did."""
 
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         tell(done, total, name)
 
     most = len(what.counts)
     if name == CLAIRVOYANT:
-        return clairvoyant(what.counts, what.bins, what.tau, most=most, progress=told)
+        return clairvoyant(what.counts, what.bins, what.tau, most=most, progress=report)
     options = {"outlook": _outlook(what, folder, tell)} if name == MTM else {}
-    return replay(what.counts, what.bins, name, what.tau, options=options, most=most, seeds=what.seeds, progress=told)
+    return replay(what.counts, what.bins, name, what.tau, options=options, most=most, seeds=what.seeds, progress=report)
 
 
 def _folder(name: str) -> Path:
@@ -247,8 +240,8 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _write_csv(path: Path, found: Sequence[Replay]) -> str:
-    rows = [row for each in found for row in each.rows()]
+def _write_csv(path: Path, replays: Sequence[Replay]) -> str:
+    rows = [row for each in replays for row in each.rows()]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -256,20 +249,20 @@ def _write_csv(path: Path, found: Sequence[Replay]) -> str:
     return str(path)
 
 
-def _plot(path: Path, what: Simulation) -> list[str]:
-    from meander.replay.plots import plot
+def _plot(path: Path, what: Study) -> list[str]:
+    from meander.outlook.replay.plots import plot
 
     title = f"{what.series}: {what.bins.bins} bins, tau {what.tau:g}, drift {what.bins.drift:g}"
     try:
-        return [str(plot(what.found, path, title))]
+        return [str(plot(what.replays, path, title))]
     except ModuleNotFoundError:
         what.notes.append("there is no plot, because matplotlib is not installed")
         return []
 
 
-def _figures(what: Simulation) -> list[dict[str, Any]]:
+def _figures(what: Study) -> list[dict[str, Any]]:
     """One object for each planner; against ssm as a ratio where ssm was replayed and has moved anything."""
-    ssm = next((each.total_bytes for each in what.found if each.planner == "ssm"), 0)
+    ssm = next((each.total_bytes for each in what.replays if each.planner == "ssm"), 0)
     return [
         {
             "planner": each.planner,
@@ -284,11 +277,11 @@ def _figures(what: Simulation) -> list[dict[str, Any]]:
             "seeds": each.seeds,
             "notes": each.notes,
         }
-        for each in what.found
+        for each in what.replays
     ]
 
 
-def _answer(what: Simulation, files: Sequence[str]) -> dict[str, Any]:
+def _answer(what: Study, files: Sequence[str]) -> dict[str, Any]:
     assert what.bound is not None
     return {
         "series": what.series,
@@ -304,7 +297,7 @@ def _answer(what: Simulation, files: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, what: Simulation, files: Sequence[str]) -> None:
+def _print(console: Console, what: Study, files: Sequence[str]) -> None:
     assert what.bound is not None
     steps = len(what.counts) - 1
     lines = [
@@ -317,7 +310,7 @@ def _print(console: Console, what: Simulation, files: Sequence[str]) -> None:
     least = f"{show.size(what.bound.bytes)}, {what.bound.percent_per_migration:.2f} %"
     lines = [f"intervals cannot do with less than {least}, whoever plans"]
     lines += [f"{name} is left out: {why}" for name, why in what.left_out.items()]
-    for each in what.found:
+    for each in what.replays:
         lines += [f"{each.planner}: mean of {each.seeds} seeds"] if each.seeds > 1 else []
         lines += [f"{each.planner}, at {times} of {steps} migrations: {note}" for note, times in each.notes.items()]
     console.print("", *lines, *what.notes, "written: " + ", ".join(files), sep="\n", markup=False, soft_wrap=True)

@@ -1,12 +1,26 @@
-"""Whether it is time to move state: figures in, a decision with its reason out.
+"""Whether it is time to move state, and the balancer that acts on it. Spark and Arrow may not enter.
 
-Pure: no clock, no thread, no Spark. Whoever runs a query looks at it now and then, asks here, and acts.
+window       what was counted in the last batches, and the figures of a window of them; weighing
+straggler    when to lighten a straggler, or change the number of workers (Ls-Stream)
+threshold    when the busiest worker has been too far above the mean for long enough
+policies     both behind one protocol: a `View` in, a `Choice` with its reason out
+balancer     looks, asks a policy, and moves bins through the port `Movable`
 """
 
 from __future__ import annotations
 
-from meander.control.balance import Balance, Decision, Look, Rules
-from meander.control.straggler import Straggler, Straggling, Verdict
-from meander.control.view import Sample, View
+from meander.control.straggler import Straggler, StragglerRules, Verdict
+from meander.control.threshold import Advice, Look, Threshold, ThresholdRules
+from meander.control.window import LoadWindow, Sample
 
-__all__ = ["Balance", "Decision", "Look", "Rules", "Sample", "Straggler", "Straggling", "Verdict", "View"]
+__all__ = [
+    "Advice",
+    "LoadWindow",
+    "Look",
+    "Sample",
+    "Straggler",
+    "StragglerRules",
+    "Threshold",
+    "ThresholdRules",
+    "Verdict",
+]

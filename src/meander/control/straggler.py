@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from meander.control.view import Gamma, Sample, View
 from meander.control.weighing import MEASURED
+from meander.control.window import Gamma, LoadWindow, Sample
 from meander.errors import InvalidOption
 from meander.measure.resources import check_gamma
+from meander.options import positive, whole
 from meander.types import BinId, WorkerId
-from meander.values import positive, whole
 
 SLACK = 0.1
 """Fewer workers must suffice for this share more of work than there is."""
@@ -29,7 +29,7 @@ RETRY = 8
 
 
 @dataclass(frozen=True)
-class Straggling:
+class StragglerRules:
     """By which rules stragglers are lightened.
 
     Args:
@@ -117,7 +117,7 @@ class Verdict:
     reason: str
     imbalance: float
     workers: int
-    view: View | None
+    view: LoadWindow | None
 
 
 class Straggler:
@@ -128,14 +128,14 @@ class Straggler:
     workers are wanted if that can help: not where one bin alone makes the straggler, for the mean would only become
     smaller.
 
-    >>> straggler = Straggler(Straggling(window=1))
+    >>> straggler = Straggler(StragglerRules(window=1))
     >>> straggler.note(Sample(7, 1.0, ([9, 9, 9],), ([60, 30, 10],), [60, 30, 10], {0: 0.6, 1: 0.1}, owner=[0, 0, 1]))
     >>> straggler.decide([0, 1], moving=False).reason
     'LI 0.80 is above alpha 0.5: worker 0 has 180% of the mean load, worker 1 has 20%'
     """
 
-    def __init__(self, rules: Straggling | None = None) -> None:
-        self.rules = rules or Straggling()
+    def __init__(self, rules: StragglerRules | None = None) -> None:
+        self.rules = rules or StragglerRules()
         self._samples: deque[Sample] = deque(maxlen=self.rules.window)
         self._rest_from: int | None = None
         self._workers = 0
@@ -177,7 +177,7 @@ class Straggler:
             self._begin_rest()
         if not self._samples:
             return Verdict("stay", "no batch has ended yet", 0.0, len(workers), None)
-        view = View.of(self._samples, workers, self.rules.gamma)
+        view = LoadWindow.of(self._samples, workers, self.rules.gamma)
         count = len(view.workers)
         try:
             alpha = self.rules.limit(count)
@@ -268,7 +268,7 @@ class Straggler:
 class _Case:
     """A view and the alpha that goes with it, in words."""
 
-    def __init__(self, view: View, alpha: float) -> None:
+    def __init__(self, view: LoadWindow, alpha: float) -> None:
         self.view, self.alpha, self.count = view, alpha, len(view.workers)
         self.is_out = self.count > 1 and view.imbalance > alpha
 

@@ -12,7 +12,7 @@ from meander.measure.resources import Resources
 from meander.types import WorkerId
 
 if TYPE_CHECKING:
-    from meander.control.view import Sample
+    from meander.control.window import Sample
 
 MEASURED = "measured"
 """The gamma that is worked out anew for every look."""

@@ -1,7 +1,7 @@
 """Numbers that say how a running stream is doing, computed from what was counted.
 
-Pure functions: arrays or numbers in, numbers out. Nothing here knows of problems, plans or Spark, and nothing
-here decides.
+Pure functions: arrays or numbers in, numbers out. Nothing in this package knows of problems, plans or
+Spark, or decides.
 """
 
 from __future__ import annotations
@@ -17,21 +17,16 @@ from meander.measure.imbalance import (
 from meander.measure.rates import steady_mean
 from meander.measure.resources import Resources
 from meander.measure.sojourn import mean_sojourn_s, service_per_s
-from meander.measure.transitions import Transitions
-from meander.measure.worker_counts import migrations, worker_counts
 
 __all__ = [
     "Resources",
-    "Transitions",
     "computing_load",
     "load_imbalance",
     "mean_sojourn_s",
     "memory_load",
-    "migrations",
     "resource",
     "service_per_s",
     "spread",
     "steady_mean",
     "sum_by_worker",
-    "worker_counts",
 ]

@@ -26,10 +26,10 @@ def steady_mean(values: ArrayLike, axis: int = 0) -> NDArray[np.float64]:
     >>> steady_mean([[1, 9], [2, 0], [60, 3]]).tolist()
     [2.0, 3.0]
     """
-    given = np.asarray(values, dtype=np.float64)
-    if given.ndim == 0 or given.shape[axis] == 0:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim == 0 or array.shape[axis] == 0:
         raise InvalidOption("there is no batch to take a mean of; wait until one has ended")
-    batches = np.moveaxis(given, axis, 0)
+    batches = np.moveaxis(array, axis, 0)
     if len(batches) >= FEWEST:
         # Sorted, not subtracted from the sum: a huge value would leave nothing of the digits of the others.
         batches = np.sort(batches, axis=0)[1:-1]

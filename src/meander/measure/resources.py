@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from meander.errors import InvalidOption
 from meander.measure.imbalance import computing_load, load_imbalance, memory_load, resource, sum_by_worker
-from meander.values import amount
+from meander.options import amount
 
 Floats = NDArray[np.float64]
 
@@ -110,19 +110,19 @@ def check_gamma(gamma: object) -> float:
 
 
 def per_bin(name: str, values: ArrayLike, bins: int | None = None) -> Floats:
-    """Return one finite number of at least 0 for each bin, which nobody can change."""
+    """Return one finite number of at least 0 for each bin, as a read-only array."""
     try:
-        given = np.array(values, dtype=np.float64)
+        array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidOption(f"{name} must be a list of numbers, one for each bin") from None
-    if given.ndim != 1 or (bins is not None and len(given) != bins):
+    if array.ndim != 1 or (bins is not None and len(array) != bins):
         wanted = " of the" if bins is None else f" of {bins}"
-        raise InvalidOption(f"{name} has the shape {given.shape}; give one number for each{wanted} bins")
-    wrong = np.flatnonzero(~((given >= 0) & (given < np.inf)))
+        raise InvalidOption(f"{name} has the shape {array.shape}; give one number for each{wanted} bins")
+    wrong = np.flatnonzero(~((array >= 0) & (array < np.inf)))
     if wrong.size:
-        raise InvalidOption(f"{name} of bin {wrong[0]} is {given[wrong[0]]}; it must be finite and at least 0")
-    given.flags.writeable = False
-    return given
+        raise InvalidOption(f"{name} of bin {wrong[0]} is {array[wrong[0]]}; it must be finite and at least 0")
+    array.flags.writeable = False
+    return array
 
 
 def by_side(stored: Sequence[ArrayLike], queued: Sequence[ArrayLike]) -> tuple[tuple[Floats, ...], tuple[Floats, ...]]:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from meander.errors import Damaged
-from meander.migration.protocol import Phase, Planned, Protocol, Rules
-from meander.migration.steps import Shift, Step
+from meander.migration.budget import CopyBudget
+from meander.migration.protocol import Phase, Planned, Protocol
+from meander.migration.steps import OperatorMove, Step
 from meander.types import BinId, WorkerId
 
 Json = dict[str, Any]
@@ -23,12 +24,12 @@ def to_json(protocol: Protocol) -> Json | None:
         return None
     steps: list[Json] = []
     for step in protocol.left:
-        # Each shift as numbers in a row: a large migration has thousands, and this is written with every version.
-        fields: Json = {"number": step.number, "shifts": [list(shift) for shift in step.shifts]}
+        # Each move as numbers in a row: a large migration has thousands, and this is written with every version.
+        fields: Json = {"number": step.number, "shifts": [list(move) for move in step.moves]}
         fields |= {"at": step.at} if step.at is not None else {}
         steps.append(fields | ({"forced": True} if step.forced else {}))
     total = max([protocol.total, *(step.number + 1 for step in protocol.left)])
-    return {"migration": protocol.migration, "total": total, "rules": dict(vars(protocol.rules)), "steps": steps}
+    return {"migration": protocol.migration, "total": total, "rules": dict(vars(protocol.budget)), "steps": steps}
 
 
 def from_json(fields: Mapping[str, Any] | None) -> Protocol:
@@ -38,7 +39,7 @@ def from_json(fields: Mapping[str, Any] | None) -> Protocol:
         return protocol
     try:
         steps = tuple(_step(each) for each in fields["steps"])
-        protocol.on(Planned(fields["migration"], steps, Rules(**fields["rules"])))
+        protocol.on(Planned(fields["migration"], steps, CopyBudget(**fields["rules"])))
         protocol.total = int(fields["total"])
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"the journal of the migration cannot be read ({error!r}); restore the last manifest") from None
@@ -48,8 +49,8 @@ def from_json(fields: Mapping[str, Any] | None) -> Protocol:
 
 
 def _step(fields: Mapping[str, Any]) -> Step:
-    shifts = tuple(
-        Shift(stage, BinId(bin_), WorkerId(source), WorkerId(target), bytes_)
-        for stage, bin_, source, target, bytes_ in fields["shifts"]
+    moves = tuple(
+        OperatorMove(operator, BinId(bin_), WorkerId(source), WorkerId(target), bytes_)
+        for operator, bin_, source, target, bytes_ in fields["shifts"]
     )
-    return Step(fields["number"], shifts, fields.get("at"), fields.get("forced", False))
+    return Step(fields["number"], moves, fields.get("at"), fields.get("forced", False))

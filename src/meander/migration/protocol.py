@@ -4,9 +4,10 @@
        ^_________|_________|         a target that was lost has to be given its copies again: the step is returned
 
 A version is the clock. When one opens, the machine says who owns what in it (`Flip`), who holds more than it owns
-(`Hold`), what is to be copied (`Copy`) or written so that it can be copied soon (`Snapshot`), and what may go
-(`Release`). Only when that version is committed has any of it happened: a version that opens again, because its first
-attempt was lost, gets instructions anew. What a worker holds is what it has reported, never what it was told.
+(`Hold`), and what is to be copied (`Copy`) or written so that it can be copied soon (`Snapshot`); a copy that nobody
+is to hold any more goes. Only when that version is committed has any of it happened: a version that opens again,
+because its first attempt was lost, gets instructions anew. What a worker holds is what it has reported, never what it
+was sent.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.migration.steps import Shift, Step
+from meander.migration.budget import CopyBudget
+from meander.migration.steps import OperatorMove, Step
 from meander.types import BinId, Bytes, WorkerId
 
 Bins = NDArray[np.bool_]
 Held = Mapping[tuple[int, WorkerId], Bins]
-"""The bins that a worker has reported to hold of a stage."""
+"""The bins that a worker has reported to hold of a operator."""
 
 Outcome = Literal["done", "cancelled", "replaced", "failed"]
 
@@ -43,24 +45,6 @@ class Phase(StrEnum):
     RELEASED = "released"
 
 
-@dataclass(frozen=True)
-class Rules:
-    """How much at a time.
-
-    Args:
-        copy_bytes: what a worker may copy, and what it may write for others to copy, in one version. One bin is
-            always allowed, however large it is.
-        release_after: for how many versions after a flip the old owner keeps its copy.
-        keep_bytes: of all such copies at most so much is kept.
-        patience: a step that gains no bin in so many versions is forced: what is missing is read when it flips.
-    """
-
-    copy_bytes: int = 32 << 20
-    release_after: int = 2
-    keep_bytes: int = 256 << 20
-    patience: int = 50
-
-
 # --- events ------------------------------------------------------------------------------------
 
 
@@ -70,7 +54,7 @@ class Planned:
 
     migration: int
     steps: tuple[Step, ...]
-    rules: Rules = field(default_factory=Rules)
+    budget: CopyBudget = field(default_factory=CopyBudget)
 
 
 @dataclass(frozen=True)
@@ -124,14 +108,14 @@ class Flip:
     """From this version on, the targets own these bins."""
 
     version: int
-    shifts: tuple[Shift, ...]
+    moves: tuple[OperatorMove, ...]
 
 
 @dataclass(frozen=True)
 class Hold:
     """A worker holds these bins beside those it owns."""
 
-    stage: int
+    operator: int
     worker: WorkerId
     bins: tuple[BinId, ...]
 
@@ -140,7 +124,7 @@ class Hold:
 class Copy:
     """A worker reads these bins, in this order, as far as its time allows."""
 
-    stage: int
+    operator: int
     worker: WorkerId
     bins: tuple[BinId, ...]
 
@@ -149,16 +133,7 @@ class Copy:
 class Snapshot:
     """An owner writes these bins whole, so that they can be copied without their long past."""
 
-    stage: int
-    worker: WorkerId
-    bins: tuple[BinId, ...]
-
-
-@dataclass(frozen=True)
-class Release:
-    """A worker drops these bins."""
-
-    stage: int
+    operator: int
     worker: WorkerId
     bins: tuple[BinId, ...]
 
@@ -181,7 +156,7 @@ class Finished:
     reason: str = ""
 
 
-Instruction = Flip | Hold | Copy | Snapshot | Release | Entered | Finished
+Instruction = Flip | Hold | Copy | Snapshot | Entered | Finished
 
 
 @dataclass(frozen=True)
@@ -199,7 +174,7 @@ class Protocol:
     def __init__(self) -> None:
         self.migration: int | None = None
         """The number of the migration under way."""
-        self.rules = Rules()
+        self.budget = CopyBudget()
         self.steps: tuple[Step, ...] = ()
         """Those that have not flipped, in their order."""
         self.kept: tuple[Kept, ...] = ()
@@ -222,7 +197,7 @@ class Protocol:
         if not self.steps or self.kept:
             return self.busy
         first = self.steps[0]
-        is_copied = all(self._has(shift) for shift in self._ahead(None))
+        is_copied = all(self._has(move) for move in self._ahead(None))
         return first.at is None or first.at <= batch or not is_copied
 
     @property
@@ -242,7 +217,7 @@ class Protocol:
     def workers(self) -> set[WorkerId]:
         """Those who take part in the migration, whether or not they own bins."""
         taking = {worker for step in self.steps for worker in step.workers}
-        return taking | {shift.source for each in self.kept for shift in each.step.shifts}
+        return taking | {move.source for each in self.kept for move in each.step.moves}
 
     def on(self, event: Event) -> list[Instruction]:
         """Take an event and return what is to be done."""
@@ -263,20 +238,20 @@ class Protocol:
     # --- plans -----------------------------------------------------------------------------
 
     def _plan(self, event: Planned) -> list[Instruction]:
-        told: list[Instruction] = []
+        instructions: list[Instruction] = []
         if self.migration is not None:
             # All that one without steps still did was to wait for its last release.
             if self.steps:
                 self._ending = ("replaced", f"by migration {event.migration}")
-            told.append(Finished(self.migration, *self._ending))
-        self.migration, self.rules, self.steps = event.migration, event.rules, event.steps
+            instructions.append(Finished(self.migration, *self._ending))
+        self.migration, self.budget, self.steps = event.migration, event.budget, event.steps
         self.phases = {step.number: Phase.PLANNED for step in event.steps}
         self.total = len(event.steps)
         self._ending = ("done", "")
-        told += [Entered(event.migration, step.number, Phase.PLANNED) for step in event.steps]
-        told += self._after({})
+        instructions += [Entered(event.migration, step.number, Phase.PLANNED) for step in event.steps]
+        instructions += self._after({})
         self._waited = 0
-        return told
+        return instructions
 
     def _end(self, outcome: Outcome, reason: str) -> list[Instruction]:
         if self.migration is None:
@@ -297,24 +272,24 @@ class Protocol:
     def _lose(self, workers: Collection[WorkerId]) -> list[Instruction]:
         for at in [at for at in self._held if at[1] in workers]:
             del self._held[at]
-        told: list[Instruction] = []
+        instructions: list[Instruction] = []
         for step in self.steps:
-            if any(shift.target in workers for shift in step.shifts):
-                some = any(self._has(shift) for shift in step.shifts)
-                told += self._enter(step, Phase.COPYING if some else Phase.PLANNED)
-        return told
+            if any(move.target in workers for move in step.moves):
+                some = any(self._has(move) for move in step.moves)
+                instructions += self._enter(step, Phase.COPYING if some else Phase.PLANNED)
+        return instructions
 
     def _give_up(self, workers: Collection[WorkerId]) -> list[Instruction]:
-        told = self._lose(workers)
+        instructions = self._lose(workers)
         hit = any(step.workers & set(workers) for step in self.steps)
         theirs = [each for each in self.kept if each.step.workers & set(workers)]
         # Who takes over a bin may be one that keeps a copy since an earlier flip: it is no longer a copy that may go.
-        bins = {(shift.stage, shift.bin) for each in theirs for shift in each.step.shifts}
-        told += self._let_go([each for each in self.kept if any(shift[:2] in bins for shift in each.step.shifts)])
+        bins = {(move.operator, move.bin) for each in theirs for move in each.step.moves}
+        instructions += self._let_go([each for each in self.kept if any(move[:2] in bins for move in each.step.moves)])
         if hit:
             gone = ", ".join(str(worker) for worker in sorted(workers))
-            told += self._end("failed", f"worker {gone} is gone, and others have taken over its bins")
-        return told + self._finish()
+            instructions += self._end("failed", f"worker {gone} is gone, and others have taken over its bins")
+        return instructions + self._finish()
 
     # --- a version opens -------------------------------------------------------------------
 
@@ -324,48 +299,41 @@ class Protocol:
         flipped = Kept(self.migration, flip, event.version) if flip else None
         kept, released = self._keeping(event.version, flipped)
         self._open = (event.version, flipped, kept)
-        told: list[Instruction] = []
-        if flip is not None and flip.shifts:
-            told.append(Flip(event.version, flip.shifts))
+        instructions: list[Instruction] = []
+        if flip is not None and flip.moves:
+            instructions.append(Flip(event.version, flip.moves))
         # A copy whose bin has flipped back is its owner's again: it is not kept any more, and must not go.
-        owner = {shift[:2]: shift.target for each in (*released, *kept) for shift in each.step.shifts}
+        owner = {move[:2]: move.target for each in (*released, *kept) for move in each.step.moves}
         holding: dict[tuple[int, WorkerId], dict[BinId, None]] = defaultdict(dict)
-        for shift in (shift for each in kept for shift in each.step.shifts):
-            if owner[shift[:2]] != shift.source:
-                holding[shift.stage, shift.source][shift.bin] = None
+        for move in (move for each in kept for move in each.step.moves):
+            if owner[move[:2]] != move.source:
+                holding[move.operator, move.source][move.bin] = None
         copy: dict[tuple[int, WorkerId], list[BinId]] = defaultdict(list)
         write: dict[tuple[int, WorkerId], list[BinId]] = defaultdict(list)
-        release: dict[tuple[int, WorkerId], dict[BinId, None]] = defaultdict(dict)
         left: dict[tuple[str, WorkerId], float] = {}
-        for shift in self._ahead(flip):
-            at = (shift.stage, shift.target)
-            if self._has(shift):
-                holding[at][shift.bin] = None
-            elif (shift.stage, shift.bin) in event.stale:
-                if self._affords(left, ("write", shift.source), shift.bytes):
-                    write[shift.stage, shift.source].append(shift.bin)
-            elif self._affords(left, ("copy", shift.target), shift.bytes):
-                copy[at].append(shift.bin)
-        staying = {(at, bin_) for each in (holding, copy) for at, bins in each.items() for bin_ in bins}
-        for shift in (shift for each in released for shift in each.step.shifts):
-            at = (shift.stage, shift.source)
-            if owner[shift[:2]] != shift.source and (at, shift.bin) not in staying:
-                release[at][shift.bin] = None
-        told += [Release(*at, tuple(bins)) for at, bins in sorted(release.items())]
-        begun = {shift for at, bins in [*copy.items(), *write.items()] for shift in ((at[0], each) for each in bins)}
-        told += self._begin(begun)
-        told += [Hold(*at, tuple(bins)) for at, bins in sorted(holding.items())]
-        told += [Copy(*at, tuple(bins)) for at, bins in sorted(copy.items())]
-        return told + [Snapshot(*at, tuple(bins)) for at, bins in sorted(write.items())]
+        for move in self._ahead(flip):
+            at = (move.operator, move.target)
+            if self._has(move):
+                holding[at][move.bin] = None
+            elif (move.operator, move.bin) in event.stale:
+                if self._affords(left, ("write", move.source), move.bytes):
+                    write[move.operator, move.source].append(move.bin)
+            elif self._affords(left, ("copy", move.target), move.bytes):
+                copy[at].append(move.bin)
+        begun = {move for at, bins in [*copy.items(), *write.items()] for move in ((at[0], each) for each in bins)}
+        instructions += self._begin(begun)
+        instructions += [Hold(*at, tuple(bins)) for at, bins in sorted(holding.items())]
+        instructions += [Copy(*at, tuple(bins)) for at, bins in sorted(copy.items())]
+        return instructions + [Snapshot(*at, tuple(bins)) for at, bins in sorted(write.items())]
 
     def _begin(self, bins: Collection[tuple[int, BinId]]) -> list[Instruction]:
         """Steps of which bins are being copied, or written to be copied, are no longer only planned."""
-        told: list[Instruction] = []
+        instructions: list[Instruction] = []
         for step in self.steps[: OPEN_STEPS + 1]:
             is_planned = self.phases[step.number] is Phase.PLANNED
-            if is_planned and any((shift.stage, shift.bin) in bins for shift in step.shifts):
-                told += self._enter(step, Phase.COPYING)
-        return told
+            if is_planned and any((move.operator, move.bin) in bins for move in step.moves):
+                instructions += self._enter(step, Phase.COPYING)
+        return instructions
 
     def _enter(self, step: Step, phase: Phase) -> list[Instruction]:
         assert self.migration is not None
@@ -382,37 +350,37 @@ class Protocol:
         due = step.at is not None and event.batch >= step.at
         if step.at is not None and not due:
             return None
-        ready = all(self._has(shift) for shift in step.shifts)
-        return step if ready or due or step.forced or self._waited >= self.rules.patience else None
+        ready = all(self._has(move) for move in step.moves)
+        return step if ready or due or step.forced or self._waited >= self.budget.patience else None
 
     def _keeping(self, version: int, flip: Kept | None) -> tuple[tuple[Kept, ...], tuple[Kept, ...]]:
         """The steps whose old copies stay in this version, and those whose copies go; the oldest first."""
         everything = (*self.kept, *([flip] if flip else []))
-        young = [each for each in everything if version - each.since < self.rules.release_after]
-        while young and sum(each.step.bytes for each in young) > self.rules.keep_bytes:
+        young = [each for each in everything if version - each.since < self.budget.release_after]
+        while young and sum(each.step.bytes for each in young) > self.budget.keep_bytes:
             young.pop(0)
         return tuple(young), tuple(each for each in everything if each not in young)
 
-    def _ahead(self, flip: Step | None) -> Iterable[Shift]:
+    def _ahead(self, flip: Step | None) -> Iterable[OperatorMove]:
         """What is to be copied, the next step first: as many steps as the budget of a few versions has room for."""
         coming = [step for step in self.steps if step is not flip]
-        room = float(4 * self.rules.copy_bytes)
+        room = float(4 * self.budget.copy_bytes)
         for at, step in enumerate(coming[:OPEN_STEPS]):
             if step.forced or (at > 0 and room < step.bytes):
                 return
             room -= step.bytes
-            yield from step.shifts
+            yield from step.moves
 
     def _affords(self, left: dict[tuple[str, WorkerId], float], who: tuple[str, WorkerId], size: Bytes) -> bool:
         """Whether there is room for so many bytes; the first bin always fits."""
         if who in left and left[who] < size:
             return False
-        left[who] = left.get(who, float(self.rules.copy_bytes)) - size
+        left[who] = left.get(who, float(self.budget.copy_bytes)) - size
         return True
 
-    def _has(self, shift: Shift) -> bool:
-        held = self._held.get((shift.stage, shift.target))
-        return held is not None and bool(held[shift.bin])
+    def _has(self, move: OperatorMove) -> bool:
+        held = self._held.get((move.operator, move.target))
+        return held is not None and bool(held[move.bin])
 
     # --- a version is committed ------------------------------------------------------------
 
@@ -425,57 +393,57 @@ class Protocol:
             return self._after(before) if self.busy else []
         (_, flip, kept), left = self._open, self.left
         self._open = None
-        told: list[Instruction] = []
+        instructions: list[Instruction] = []
         gone = [each for each in self.kept if each not in kept]
         if flip is not None:
             self._waited = 0
             if flip.migration == self.migration:
                 self.phases[flip.step.number] = Phase.FLIPPED
-            told.append(Entered(flip.migration, flip.step.number, Phase.FLIPPED))
+            instructions.append(Entered(flip.migration, flip.step.number, Phase.FLIPPED))
             for step in left:
                 if step.number not in self.phases:
                     self.phases[step.number] = Phase.PLANNED
-                    told.append(Entered(self.migration, step.number, Phase.PLANNED))
+                    instructions.append(Entered(self.migration, step.number, Phase.PLANNED))
             self.steps, self.total = left, len(self.phases)
             if flip not in kept:
                 gone.append(flip)
         self.kept = tuple(each for each in kept if each in self.kept or each is flip)
-        told += self._let_go(gone)
+        instructions += self._let_go(gone)
         if event.troubles:
-            return told + self._end("failed", event.troubles[0])
-        return told + self._after(before) + self._finish()
+            return instructions + self._end("failed", event.troubles[0])
+        return instructions + self._after(before) + self._finish()
 
     def _let_go(self, gone: Iterable[Kept]) -> list[Instruction]:
-        told: list[Instruction] = []
+        instructions: list[Instruction] = []
         gone = list(gone)
         self.kept = tuple(each for each in self.kept if each not in gone)
         for each in gone:
             if each.migration == self.migration:
                 self.phases[each.step.number] = Phase.RELEASED
-            told.append(Entered(each.migration, each.step.number, Phase.RELEASED))
-        return told
+            instructions.append(Entered(each.migration, each.step.number, Phase.RELEASED))
+        return instructions
 
     def _after(self, before: Held) -> list[Instruction]:
         """Look how far the next steps are, now that it is known who holds what."""
         if self.migration is None:
             return []
-        told: list[Instruction] = []
+        instructions: list[Instruction] = []
         gained = not self.steps
         for step in self.steps[: OPEN_STEPS + 1]:
-            have = [self._has(shift) for shift in step.shifts]
+            have = [self._has(move) for move in step.moves]
             if all(have):
-                told += self._enter(step, Phase.READY)
+                instructions += self._enter(step, Phase.READY)
             elif any(have) or self.phases[step.number] is Phase.READY:
-                told += self._enter(step, Phase.COPYING)
+                instructions += self._enter(step, Phase.COPYING)
             if step is self.steps[0]:
-                gained = all(have) or sum(have) > sum(_of(before, shift) for shift in step.shifts)
+                gained = all(have) or sum(have) > sum(_of(before, move) for move in step.moves)
         self._waited = 0 if gained else self._waited + 1
-        return told + self._finish()
+        return instructions + self._finish()
 
 
-def _of(held: Held, shift: Shift) -> bool:
-    bins = held.get((shift.stage, shift.target))
-    return bins is not None and bool(bins[shift.bin])
+def _of(held: Held, move: OperatorMove) -> bool:
+    bins = held.get((move.operator, move.target))
+    return bins is not None and bool(bins[move.bin])
 
 
 def _after_step(done: Step, steps: tuple[Step, ...], number: int) -> tuple[Step, ...]:
@@ -483,13 +451,13 @@ def _after_step(done: Step, steps: tuple[Step, ...], number: int) -> tuple[Step,
 
     Bins that the plan would have left where they were go back in one step more, of this number.
     """
-    moved = {shift[:2]: shift for shift in done.shifts}
+    moved = {move[:2]: move for move in done.moves}
     found: list[Step] = []
     for step in steps:
-        shifts = []
-        for shift in step.shifts:
-            before = moved.pop(shift[:2], None)
-            shifts.append(shift._replace(source=before.target) if before else shift)
-        found.append(replace(step, shifts=tuple(shift for shift in shifts if shift.source != shift.target)))
-    back = tuple(shift._replace(source=shift.target, target=shift.source) for shift in moved.values())
+        moves = []
+        for move in step.moves:
+            before = moved.pop(move[:2], None)
+            moves.append(move._replace(source=before.target) if before else move)
+        found.append(replace(step, moves=tuple(move for move in moves if move.source != move.target)))
+    back = tuple(move._replace(source=move.target, target=move.source) for move in moved.values())
     return (*found, Step(number, back)) if back else tuple(found)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from meander.engine.spark.gateway import Executor, Gateway
 from meander.errors import InvalidOption, QueryFailed
-from meander.spark.gateway import Executor, Gateway
+from meander.native.stores import Backlog, StatefulOperator
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -25,35 +25,6 @@ SUPPORTED = "4.3"
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _STORE_SETTINGS = "spark.sql.streaming.stateStore."
-_STATE_FILE = re.compile(r"(\d+)(?:_[0-9A-Za-z-]+)?\.(snapshot|zip|delta|changelog)")
-_LISTED = re.compile(r"\{path=([^;]*);.*?isDirectory=(\w+); length=(\d+)")
-
-
-class Partition(NamedTuple):
-    """One state partition of a group: what one task serves and what moves as one."""
-
-    group: int
-    number: int
-
-
-@dataclass(frozen=True)
-class StatefulOperator:
-    """One stateful operator of a query: Spark's number and short name for it, its stores, and the group it is in."""
-
-    number: int
-    name: str
-    stores: tuple[str, ...]
-    partitions: int
-    group: int
-
-
-@dataclass(frozen=True)
-class Backlog:
-    """What a partition's new owner would have to read: the newest snapshot, and the changes made since."""
-
-    snapshot_bytes: int
-    change_bytes: int
-    changes: int
 
 
 class Internals:
@@ -100,8 +71,8 @@ class Internals:
             gateway = Gateway(SparkSession(context, wrapped.sparkSession()))
             execution = wrapped.streamingQuery()
             kind = str(execution.getClass().getSimpleName())
-            found = cls(query, gateway, execution)  # type: ignore[arg-type]
-            found._coordinator.getLocation(found._id(0, 0, "default"))
+            internals = cls(query, gateway, execution)  # type: ignore[arg-type]
+            internals.probe()
         except Exception as problem:
             raise InvalidOption(
                 f"this Spark {context.version} does not show where state is ({str(problem).splitlines()[0][:200]}); "
@@ -109,7 +80,11 @@ class Internals:
             ) from problem
         if kind != "MicroBatchExecution":
             raise InvalidOption(f"the query runs as {kind}; only micro-batches keep state that can be placed")
-        return found
+        return internals
+
+    def probe(self) -> None:
+        """Ask where some state is; raises where this Spark does not tell."""
+        self._coordinator.getLocation(self._id(0, 0, "default"))
 
     # --- the query -------------------------------------------------------------------------
 
@@ -152,13 +127,14 @@ class Internals:
 
     def operators(self) -> list[StatefulOperator]:
         """The stateful operators of the batch that was planned last; empty before the first."""
-        found = {}
+        operators = {}
         for node, group in self._stateful(self._execution.lastExecution()):
             info = node.stateInfo().get()
             stores = tuple(str(node.stateStoreNames().mkString("\n")).split("\n"))
             number = int(info.operatorId())
-            found[number] = StatefulOperator(number, str(node.shortName()), stores, int(info.numPartitions()), group)
-        return [found[number] for number in sorted(found)]
+            name, partitions = str(node.shortName()), int(info.numPartitions())
+            operators[number] = StatefulOperator(number, name, stores, partitions, group)
+        return [operators[number] for number in sorted(operators)]
 
     def groups_by_metric(self, batch: int) -> dict[int, int]:
         """The group of the operator that each accumulator of state rows belongs to, in the plan of this batch."""
@@ -195,17 +171,17 @@ class Internals:
     def _id(self, operator: int, partition: int, store: str) -> Any:
         key = (operator, partition, store)
         if key not in self._ids:
-            made = self._store_id(f"{self.checkpoint}/state", operator, partition, store)
-            self._ids[key] = self._provider_id(made, self._run)
+            store_id = self._store_id(f"{self.checkpoint}/state", operator, partition, store)
+            self._ids[key] = self._provider_id(store_id, self._run)
         return self._ids[key]
 
     def _stores(self, operators: Iterable[StatefulOperator], partition: int) -> list[Any]:
         return [self._id(each.number, partition, store) for each in operators for store in each.stores]
 
-    def located(self, operators: Collection[StatefulOperator], partition: int) -> str | None:
+    def place(self, operators: Collection[StatefulOperator], partition: int) -> str | None:
         """The executor on which the stores of a partition are; None: none yet, or they are not all on one."""
-        told = {str(self._coordinator.getLocation(each).toString()) for each in self._stores(operators, partition)}
-        place = re.fullmatch(r"Some\(executor_.*_([^_]+)\)", told.pop()) if len(told) == 1 else None
+        places = {str(self._coordinator.getLocation(each).toString()) for each in self._stores(operators, partition)}
+        place = re.fullmatch(r"Some\(executor_.*_([^_]+)\)", places.pop()) if len(places) == 1 else None
         return None if place is None else place.group(1)
 
     def steer(self, operators: Collection[StatefulOperator], partition: int, executor: Executor) -> None:
@@ -245,34 +221,16 @@ class Internals:
 
     def backlog(self, operators: Collection[StatefulOperator], partition: int) -> Backlog:
         """What would have to be read to load a partition elsewhere, from the files of the checkpoint."""
-        read = [self._read(self._id(each.number, partition, store)) for each in operators for store in each.stores]
-        return Backlog(
-            sum(each.snapshot_bytes for each in read),
-            sum(each.change_bytes for each in read),
-            max((each.changes for each in read), default=0),
-        )
+        return Backlog.total(Backlog.of_listing(self._listing(each)) for each in self._stores(operators, partition))
 
-    def _read(self, provider: Any) -> Backlog:
-        files = self._files(provider)
-        snapshots = {version: size for version, kind, size in files if kind in ("snapshot", "zip")}
-        newest = max(snapshots, default=0)
-        since = [size for version, kind, size in files if version > newest and kind in ("delta", "changelog")]
-        return Backlog(snapshots.get(newest, 0), sum(since), len(since))
-
-    def _files(self, provider: Any) -> list[tuple[int, str, int]]:
-        """Version, kind and size of every state file of a store; in two calls, however many there are."""
+    def _listing(self, provider: Any) -> str:
+        """The files of a store as Hadoop lists them; in two calls, however many there are."""
         folder = provider.storeId().storeCheckpointLocation()
         files = folder.getFileSystem(self.gateway.jsc.hadoopConfiguration())
         try:
-            listed = str(self._arrays.toString(files.listStatus(folder)))
+            return str(self._arrays.toString(files.listStatus(folder)))
         except Exception:
-            return []  # nothing was written yet, or it cannot be seen from here
-        found = []
-        for path, is_folder, size in _LISTED.findall(listed):
-            named = _STATE_FILE.fullmatch(path.rpartition("/")[2])
-            if named is not None and is_folder == "false":
-                found.append((int(named[1]), named[2], int(size)))
-        return found
+            return ""  # nothing was written yet, or it cannot be seen from here
 
     # --- listening and warming ---------------------------------------------------------------
 
@@ -293,8 +251,8 @@ class Internals:
         """The first state variable of an operator that has such, which the reader of its state has to be told."""
         if not operator.name.startswith("transformWithState"):
             return None
-        told = self.gateway.spark.read.format("state-metadata").load(self.checkpoint)
-        row = told.where(told.operatorId == operator.number).select("operatorProperties").first()
+        metadata = self.gateway.spark.read.format("state-metadata").load(self.checkpoint)
+        row = metadata.where(metadata.operatorId == operator.number).select("operatorProperties").first()
         return None if row is None else str(json.loads(row[0])["stateVariables"][0]["stateName"])
 
     def warm_python(self, executor: Executor) -> None:
@@ -332,8 +290,8 @@ class Internals:
         chunks = rows._jdf.toArrowBatchRdd().glom()
         total = int(chunks.getNumPartitions())
         control = self.gateway.pinned([b""] * total, [f"executor_{executor.host}_{executor.id}"] * total)
-        made = self.gateway.frame(spark, chunks.zip(control, self.gateway.any), self.gateway.hand_over_encoder)
+        pinned = self.gateway.frame(spark, chunks.zip(control, self.gateway.any), self.gateway.hand_over_encoder)
         only = self.gateway.jvm.java.util.ArrayList()
         only.append(partition)
         run = self.gateway.jvm.org.apache.spark.api.python.PythonRDD.runJob
-        run(self.gateway.jsc, made._jdf.toArrowBatchRdd().toJavaRDD(), only)
+        run(self.gateway.jsc, pinned._jdf.toArrowBatchRdd().toJavaRDD(), only)

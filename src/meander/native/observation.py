@@ -12,18 +12,18 @@ from typing import Any
 
 from meander.errors import InvalidOption
 from meander.measure import load_imbalance
-from meander.values import amount, kind, listed, whole
+from meander.native.text import aligned, figure, printable
+from meander.options import amount, kind, listed, whole
 
 WIDTH = 100
 SHOWN = 64
 LARGEST_COUNT = 2**63 - 1
 LARGEST_MS = 1e15
 LONGEST_TEXT = 1000
-NAMES = ("group", "executor", "host")
 
 
 @dataclass(frozen=True)
-class PartitionSeen:
+class PartitionFigures:
     """One state partition of a group.
 
     Args:
@@ -46,7 +46,7 @@ class PartitionSeen:
 
 
 @dataclass(frozen=True)
-class ExecutorSeen:
+class ExecutorFigures:
     """One executor; a draining one was drained, and plans leave it empty."""
 
     executor: str
@@ -78,8 +78,8 @@ class Observation:
     trigger_ms: float
     rows_per_s: float
     time_ms: int
-    partitions: tuple[PartitionSeen, ...]
-    executors: tuple[ExecutorSeen, ...]
+    partitions: tuple[PartitionFigures, ...]
+    executors: tuple[ExecutorFigures, ...]
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -91,15 +91,15 @@ class Observation:
         """Whether the last batch took longer than its trigger's interval."""
         return 0 < self.trigger_ms < self.batch_ms
 
-    def held(self, group: str | None = None) -> dict[str, list[PartitionSeen]]:
+    def held(self, group: str | None = None) -> dict[str, list[PartitionFigures]]:
         """The partitions of each executor, of one group or of all."""
         if group is not None and group not in self.groups:
             raise InvalidOption(f"there is no group {group!r}; the groups are {', '.join(self.groups) or 'none yet'}")
-        found: dict[str, list[PartitionSeen]] = {each.executor: [] for each in self.executors}
+        by_executor: dict[str, list[PartitionFigures]] = {each.executor: [] for each in self.executors}
         for each in self.partitions:
-            if each.executor in found and group in (None, each.group):
-                found[each.executor].append(each)
-        return found
+            if each.executor in by_executor and group in (None, each.group):
+                by_executor[each.executor].append(each)
+        return by_executor
 
     def loads(self, group: str | None = None) -> dict[str, float]:
         """Milliseconds of each executor's partitions, of one group or of all.
@@ -139,7 +139,7 @@ class Observation:
         cores = {each.executor: max(1, each.cores) for each in self.executors}
         return list(loads.values()), [cores[executor] for executor in loads]
 
-    def slowest(self) -> list[PartitionSeen]:
+    def slowest(self) -> list[PartitionFigures]:
         """All partitions, the slowest first."""
         return sorted(self.partitions, key=lambda each: -each.ms)
 
@@ -154,17 +154,17 @@ class Observation:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Observation:
         """Build an observation from what `to_dict` gives, as read from JSON; anything else is refused."""
-        found = _fields_of(cls, "an observation", data)
+        values = _fields_of(cls, "an observation", data)
         return cls(
-            query=_text("query", found["query"]),
-            run=_text("run", found["run"]),
-            batch=whole("batch", found["batch"], -1, LARGEST_COUNT),
-            batch_ms=_ms("batch_ms", found["batch_ms"]),
-            trigger_ms=_ms("trigger_ms", found["trigger_ms"]),
-            rows_per_s=float(amount("rows_per_s", found["rows_per_s"])),
-            time_ms=whole("time_ms", found["time_ms"], 0, LARGEST_COUNT),
-            partitions=tuple(map(_partition, listed("partitions", found["partitions"]))),
-            executors=tuple(map(_executor, listed("executors", found["executors"]))),
+            query=_text("query", values["query"]),
+            run=_text("run", values["run"]),
+            batch=whole("batch", values["batch"], -1, LARGEST_COUNT),
+            batch_ms=_ms("batch_ms", values["batch_ms"]),
+            trigger_ms=_ms("trigger_ms", values["trigger_ms"]),
+            rows_per_s=float(amount("rows_per_s", values["rows_per_s"])),
+            time_ms=whole("time_ms", values["time_ms"], 0, LARGEST_COUNT),
+            partitions=tuple(map(_partition, listed("partitions", values["partitions"]))),
+            executors=tuple(map(_executor, listed("executors", values["executors"]))),
         )
 
     def __str__(self) -> str:
@@ -203,7 +203,7 @@ class Observation:
             ]
             for each in self.executors
         ]
-        lines = _aligned(("executor", "host", "cores", "partitions", "rows", "state KiB", "ms per batch"), rows)
+        lines = aligned(("executor", "host", "cores", "partitions", "rows", "state KiB", "ms per batch"), rows)
         room = min(24, WIDTH - len(lines[0]) - 2)
         bars = ["share"]
         ms = [math.fsum(part.ms for part in held[each.executor]) / max(1, each.cores) for each in self.executors]
@@ -214,95 +214,64 @@ class Observation:
         return [f"{line}  {bar}" for line, bar in zip(lines, bars, strict=True)]
 
 
-def _partition_lines(shown: Sequence[PartitionSeen], named: bool) -> list[str]:
+def _partition_lines(shown: Sequence[PartitionFigures], named: bool) -> list[str]:
     columns = ["group", "partition", "executor", "rows", "state KiB", "ms per batch"]
     rows = [
         [printable(each.group, 30), str(each.partition), printable(each.executor or "-", 10), *_figures([each])]
         for each in shown
     ]
     first = 0 if named else 1
-    return _aligned(columns[first:], [row[first:] for row in rows])
+    return aligned(columns[first:], [row[first:] for row in rows])
 
 
-def _figures(parts: Sequence[PartitionSeen]) -> list[str]:
+def _figures(parts: Sequence[PartitionFigures]) -> list[str]:
     """Rows, KiB of state and milliseconds of some partitions together."""
     rows, state = sum(each.rows for each in parts), sum(each.state_bytes for each in parts)
     return [figure(rows), figure(state / 1024), figure(math.fsum(each.ms for each in parts), 1)]
 
 
-def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as lines: names to the left, figures to the right, two spaces in between."""
-    widths = [max(len(column), *(len(row[i]) for row in rows), 0) for i, column in enumerate(columns)]
-    return [
-        "  ".join(
-            f"{cell:<{width}}" if column in NAMES else f"{cell:>{width}}"
-            for cell, width, column in zip(row, widths, columns, strict=True)
-        )
-        for row in (columns, *rows)
-    ]
-
-
-def figure(value: float, digits: int = 0) -> str:
-    """A number for people, never long: 12,345, or 1.23e+10.
-
-    >>> figure(12345.678, 1), figure(12_345_678_901)
-    ('12,345.7', '1.23e+10')
-    """
-    return f"{value:,.{digits}f}" if value < 1e9 else f"{value:.3g}"
-
-
-def printable(text: str, most: int) -> str:
-    """A text of at most so many characters that cannot steer a terminal.
-
-    >>> printable("a\\x1b[2Jb", 20), printable("abcdef", 4)
-    ('a?[2Jb', 'abc…')
-    """
-    safe = "".join(character if character.isprintable() else "?" for character in text[: most + 1])
-    return safe if len(safe) <= most else f"{safe[: most - 1]}…"
-
-
 def _fields_of(cls: type, what: str, data: object) -> dict[str, Any]:
-    known = {each.name: each.default for each in fields(cls)}
+    defaults = {each.name: each.default for each in fields(cls)}
     if not isinstance(data, Mapping):
-        raise InvalidOption(f"{what} is a JSON object with {', '.join(known)}, not {kind(data)}")
+        raise InvalidOption(f"{what} is a JSON object with {', '.join(defaults)}, not {kind(data)}")
     for key in data:
-        if key not in known:
-            raise InvalidOption(f"{what} has no field {repr(key)[:80]}; the fields are {', '.join(known)}")
-    for name, default in known.items():
+        if key not in defaults:
+            raise InvalidOption(f"{what} has no field {repr(key)[:80]}; the fields are {', '.join(defaults)}")
+    for name, default in defaults.items():
         if name not in data and default is MISSING:
-            raise InvalidOption(f"{what} lacks the field {name!r}; it needs {', '.join(known)}")
-    return {**known, **data}
+            raise InvalidOption(f"{what} lacks the field {name!r}; it needs {', '.join(defaults)}")
+    return {**defaults, **data}
 
 
-def _partition(data: object) -> PartitionSeen:
-    found = _fields_of(PartitionSeen, "a partition", data)
-    return PartitionSeen(
-        group=_text("group of a partition", found["group"]),
-        partition=whole("number of a partition", found["partition"], 0, LARGEST_COUNT),
-        executor=None if found["executor"] is None else _text("executor of a partition", found["executor"]),
-        rows=whole("rows of a partition", found["rows"], 0, LARGEST_COUNT),
-        state_bytes=whole("state_bytes of a partition", found["state_bytes"], 0, LARGEST_COUNT),
-        ms=_ms("ms of a partition", found["ms"]),
-        batch=whole("batch of a partition", found["batch"], -1, LARGEST_COUNT),
+def _partition(data: object) -> PartitionFigures:
+    values = _fields_of(PartitionFigures, "a partition", data)
+    return PartitionFigures(
+        group=_text("group of a partition", values["group"]),
+        partition=whole("number of a partition", values["partition"], 0, LARGEST_COUNT),
+        executor=None if values["executor"] is None else _text("executor of a partition", values["executor"]),
+        rows=whole("rows of a partition", values["rows"], 0, LARGEST_COUNT),
+        state_bytes=whole("state_bytes of a partition", values["state_bytes"], 0, LARGEST_COUNT),
+        ms=_ms("ms of a partition", values["ms"]),
+        batch=whole("batch of a partition", values["batch"], -1, LARGEST_COUNT),
     )
 
 
-def _executor(data: object) -> ExecutorSeen:
-    found = _fields_of(ExecutorSeen, "an executor", data)
-    if not isinstance(found["draining"], bool):
-        raise InvalidOption(f"draining of an executor must be true or false, not {kind(found['draining'])}")
-    return ExecutorSeen(
-        executor=_text("id of an executor", found["executor"]),
-        host=_text("host of an executor", found["host"]),
-        cores=whole("cores of an executor", found["cores"], 1, LARGEST_COUNT),
-        draining=found["draining"],
+def _executor(data: object) -> ExecutorFigures:
+    values = _fields_of(ExecutorFigures, "an executor", data)
+    if not isinstance(values["draining"], bool):
+        raise InvalidOption(f"draining of an executor must be true or false, not {kind(values['draining'])}")
+    return ExecutorFigures(
+        executor=_text("id of an executor", values["executor"]),
+        host=_text("host of an executor", values["host"]),
+        cores=whole("cores of an executor", values["cores"], 1, LARGEST_COUNT),
+        draining=values["draining"],
     )
 
 
 def _text(what: str, value: object) -> str:
     if not isinstance(value, str) or len(value) > LONGEST_TEXT:
-        told = kind(value) if not isinstance(value, str) else f"one of {len(value)}"
-        raise InvalidOption(f"{what} must be a text of at most {LONGEST_TEXT} characters, not {told}")
+        fault = kind(value) if not isinstance(value, str) else f"one of {len(value)}"
+        raise InvalidOption(f"{what} must be a text of at most {LONGEST_TEXT} characters, not {fault}")
     return value
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from meander.errors import InvalidOption
 from meander.native.observation import Observation
-from meander.values import whole
+from meander.options import whole
 
 logger = logging.getLogger("meander")
 
@@ -106,7 +106,7 @@ def published() -> list[Observation]:
     Raises:
         InvalidOption: there is nothing, and a folder cannot be trusted.
     """
-    found: list[Observation] = []
+    observations: list[Observation] = []
     refusals: list[InvalidOption] = []
     for root in _roots():
         try:
@@ -117,10 +117,10 @@ def published() -> list[Observation]:
             continue
         except OSError:
             continue
-        found += [each for each in map(_read, files) if each is not None]
-    if refusals and not found:
+        observations += [each for each in map(_read, files) if each is not None]
+    if refusals and not observations:
         raise refusals[0]
-    return sorted(found, key=lambda each: (-each.time_ms, each.query, each.run))
+    return sorted(observations, key=lambda each: (-each.time_ms, each.query, each.run))
 
 
 def _roots() -> list[Path]:
@@ -128,8 +128,8 @@ def _roots() -> list[Path]:
 
     A job without a session, such as one of cron, has no $XDG_RUNTIME_DIR: readers look at both places.
     """
-    if told := os.environ.get("MEANDER_RUNTIME_DIR"):
-        return [Path(told)]
+    if own := os.environ.get("MEANDER_RUNTIME_DIR"):
+        return [Path(own)]
     roots = [Path(tempfile.gettempdir()) / f"meander-{os.geteuid()}"]
     session = os.environ.get("XDG_RUNTIME_DIR")
     if session and Path(session).is_dir():
@@ -142,18 +142,18 @@ def _checked(root: Path) -> Path:
     place = root / "native"
     for each in (root, place):
         try:
-            found = each.lstat()
+            entry = each.lstat()
         except FileNotFoundError:
             continue
         except OSError as error:
             raise _refusal(each, f"cannot be looked at ({(error.strerror or str(error)).lower()})") from None
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(entry.st_mode):
             raise _refusal(each, "is a symbolic link")
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(entry.st_mode):
             raise _refusal(each, "is not a folder")
-        if found.st_uid != os.geteuid():
-            raise _refusal(each, f"belongs to user {found.st_uid}")
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if entry.st_uid != os.geteuid():
+            raise _refusal(each, f"belongs to user {entry.st_uid}")
+        if entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise _refusal(each, "can be written by others")
     return place
 
@@ -186,8 +186,8 @@ def _bytes_of(path: Path) -> bytes:
     # Neither a link that leads elsewhere nor a pipe that never answers.
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > LARGEST_FILE:
+        entry = os.fstat(handle)
+        if not stat.S_ISREG(entry.st_mode) or entry.st_uid != os.geteuid() or entry.st_size > LARGEST_FILE:
             raise OSError(f"{path} is not a file of ours, or too large")
         return file.read(LARGEST_FILE)
 

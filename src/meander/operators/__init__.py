@@ -1,15 +1,15 @@
-"""What a stream computes: one file per operator, each a stage over keyed tables.
+"""What a stream computes: one file per operator, each an operator over keyed tables.
 
-    operator      what a stage is: rows and tables in, changed rows out; the user's class form, me.Operator
+    operator      what an operator is: rows and tables in, changed rows out; the user's class form, me.Operator
     count         rows per key                      aggregate     sum, min, max, mean, count, first, last
     dedup         the first row of each key         top_k         the best rows of each key
     window        tumbling, sliding and sessions    fold          a function over rows and state
-    custom        a user's operator as a stage      failing       which bin a failure comes from
+    custom        a user's operator as an operator      failing       which bin a failure comes from
 
-    sessions, accumulators, sums, ordering, times, durations, conform      what they are made of
+    sessions, accumulators, sums, ordering, times, durations, conform      their building blocks
 
 Update semantics: every batch emits the keys that changed, with their new values. No answer depends on the order in
-which the rows of a batch arrive. Pure: NumPy and Arrow over `state` and `route`; nothing here knows of Spark.
+which the rows of a batch arrive. Pure: NumPy and Arrow over `state` and `route`; no Spark.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from meander.operators.custom import Custom
 from meander.operators.dedup import Dedup
 from meander.operators.failing import failing_bin
 from meander.operators.fold import Fold
-from meander.operators.operator import Now, Operator, Output, Stage
+from meander.operators.operator import BinnedOperator, Now, Operator, Output
 from meander.operators.top_k import TopK
 from meander.operators.window import window
 
 __all__ = [
     "Aggregate",
+    "BinnedOperator",
     "Count",
     "Custom",
     "Dedup",
@@ -33,7 +34,6 @@ __all__ = [
     "Now",
     "Operator",
     "Output",
-    "Stage",
     "TopK",
     "failing_bin",
     "window",

@@ -1,6 +1,6 @@
-"""What an aggregate keeps for each key, and how a batch, or another key's share, is added to it.
+"""The state of an aggregate for each key, and how a batch, or the state of another key, is added to it.
 
-Every accumulator is a sum in the wide sense: `parts` makes of each row what it alone would leave in the state, and
+Every accumulator is a sum in the wide sense: `parts` turns each row into the state that it alone would leave, and
 `combine` adds such parts to rows of a table. Merging two sessions is the same `combine`, with the state of one as the
 parts. The order in which parts come never matters.
 """
@@ -176,13 +176,13 @@ class Extreme(Accumulator):
 
     def _combine_unordered(self, table: Table, groups: Groups, values: pa.Array) -> None:
         function = "max" if self.largest else "min"
-        found = (
+        best = (
             pa.table({"of": groups.of, "value": values})
             .group_by("of", use_threads=False)
             .aggregate([("value", function)])
         )
-        at = groups.rows[found["of"].to_numpy()]
-        old, new = table.get(self.name, at), whole_column(found[f"value_{function}"])
+        at = groups.rows[best["of"].to_numpy()]
+        old, new = table.get(self.name, at), whole_column(best[f"value_{function}"])
         if pa.types.is_boolean(values.type):
             better = (pc.or_kleene if self.largest else pc.and_kleene)(old, new)
             table.set(self.name, at, pc.coalesce(better, old, new))
@@ -216,11 +216,11 @@ class Edge(Accumulator):
             (joined(table.get(name, groups.rows), part), self.last) for name, part in zip(names, parts, strict=True)
         )
         of = np.concatenate([np.arange(len(groups)), groups.of])
-        chosen = first_of_groups(of, len(groups), every) - len(groups)
-        better = np.flatnonzero(chosen >= 0)
-        better = better[parts[0].is_valid().to_numpy(zero_copy_only=False)[chosen[better]]]
+        winners = first_of_groups(of, len(groups), every) - len(groups)
+        better = np.flatnonzero(winners >= 0)
+        better = better[parts[0].is_valid().to_numpy(zero_copy_only=False)[winners[better]]]
         for name, part in zip(names, parts, strict=True):
-            table.set(name, groups.rows[better], part.take(pa.array(chosen[better])))
+            table.set(name, groups.rows[better], part.take(pa.array(winners[better])))
 
 
 def _present(part: pa.Array, groups: Groups) -> tuple[pa.Array, Words, Flags]:

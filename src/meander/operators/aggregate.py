@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from meander.errors import InvalidOption
 from meander.operators.accumulators import Accumulator, CountOf, Edge, Extreme, Mean, SumOfFloats, SumOfWhole
-from meander.operators.operator import Now, Output, Stage, field_of, key_of, listing, output_of
+from meander.operators.operator import BinnedOperator, Now, Output, field_of, key_of, listing, output_of
 from meander.operators.ordering import Groups, Words
 from meander.route.columns import is_narrow, is_octets, is_word
 from meander.route.keys import Keys
@@ -35,7 +35,7 @@ class Aggregation:
         if not named:
             raise InvalidOption('an aggregate needs at least one output column, such as total=("sum", "price")')
         self.by = by
-        self.named = {name: _spelled(name, given) for name, given in named.items()}
+        self.named = {name: _spelled(name, option) for name, option in named.items()}
         edges: dict[str, list[tuple[str, str, pa.DataType]]] = {"first": [], "last": []}
         self.accumulators: list[Accumulator] = []
         for name, (function, column) in self.named.items():
@@ -77,14 +77,14 @@ class Aggregation:
             each.clear(table, rows)
 
     def answer(self, table: Table, rows: Words) -> list[pa.Array]:
-        """The output columns of these rows of the table, in the order they were asked for."""
-        found: dict[str, pa.Array] = {}
+        """The output columns of these rows of the table, in the order of `named`."""
+        columns: dict[str, pa.Array] = {}
         for each in self.accumulators:
-            found.update(zip((name for name, _ in each.results), each.answer(table, rows), strict=True))
-        return [found[name] for name in self.named]
+            columns.update(zip((name for name, _ in each.results), each.answer(table, rows), strict=True))
+        return [columns[name] for name in self.named]
 
 
-class Aggregate(Stage):
+class Aggregate(BinnedOperator):
     """The key's columns and the aggregates over all its rows so far, for every key that had rows in this batch.
 
     As in Spark SQL: nulls are left out, what has no value at all is null, whole numbers add up to a bigint, floats to
@@ -119,12 +119,12 @@ class Aggregate(Stage):
         return Output(pa.Table.from_arrays(columns, schema=self.output))
 
 
-def _spelled(name: str, given: object) -> tuple[str, str | None]:
-    words = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) else ()
+def _spelled(name: str, option: object) -> tuple[str, str | None]:
+    words = (option,) if isinstance(option, str) else tuple(option) if isinstance(option, list | tuple) else ()
     function, column = (*words, None, None)[:2]
     if function not in FUNCTIONS or len(words) > 2 or (column is None and function != "count"):
         raise InvalidOption(
-            f'the aggregate {name!r} is {given!r}; write a function and a column as in ("sum", "price"), or "count"; '
+            f'the aggregate {name!r} is {option!r}; write a function and a column as in ("sum", "price"), or "count"; '
             f"the functions are {listing(FUNCTIONS)}"
         )
     return function, column

@@ -1,4 +1,4 @@
-"""When rows of two streams match: bounds of event time, the columns it stands in, and what else a join is told."""
+"""When rows of two streams match: bounds and columns of event time, and the kind of join."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def times_of_sides(input: tuple[pa.Schema, pa.Schema], time: object) -> tuple[st
     named = tuple(time) if isinstance(time, tuple | list) else (time, time)
     if len(named) != 2:
         raise InvalidOption(f"time is {time!r}; name one column, or one for each side")
-    found = []
+    names = []
     for side, schema, name in zip(SIDES, input, named, strict=True):
         if name is None:
             stamps = [field.name for field in schema if pa.types.is_timestamp(field.type)]
@@ -92,5 +92,5 @@ def times_of_sides(input: tuple[pa.Schema, pa.Schema], time: object) -> tuple[st
                 )
             name = stamps[0]
         time_type(schema, name, f"time of the {side} stream")
-        found.append(str(name))
-    return found[0], found[1]
+        names.append(str(name))
+    return names[0], names[1]

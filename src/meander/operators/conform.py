@@ -1,4 +1,4 @@
-"""What a user's function returns, held against what it declares."""
+"""Checks the result of a user's function against its declared schema."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 from meander.errors import MeanderError
 from meander.operators.operator import listing
 from meander.operators.ordering import same
+from meander.options import kind
 from meander.route.columns import is_octets, whole_column
-from meander.values import kind
 
 
 def conform(
@@ -56,30 +56,30 @@ def _cast(who: str, field: pa.Field, column: pa.Array) -> pa.Array:
         column = column.dictionary_decode()
     if _is_kin(column.type, field.type):
         try:
-            found = column.cast(field.type)
+            values = column.cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            found = None
-        if found is not None and (not pa.types.is_float32(field.type) or _is_lossless(column, found)):
-            return found
+            values = None
+        if values is not None and (not pa.types.is_float32(field.type) or _is_lossless(column, values)):
+            return values
     raise MeanderError(
         f"{who} returned column {field.name!r} as {column.type}, which cannot become {field.type} without loss; "
         "cast it, or declare its type"
     )
 
 
-def _is_kin(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_kin(source: pa.DataType, target: pa.DataType) -> bool:
     def is_number(type_: pa.DataType) -> bool:
         return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
     def is_text(type_: pa.DataType) -> bool:
         return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
-    if pa.types.is_null(found) or (is_number(found) and is_number(wanted)):
+    if pa.types.is_null(source) or (is_number(source) and is_number(target)):
         return True
-    if is_octets(found) and is_octets(wanted):
-        return is_text(found) == is_text(wanted)
-    times = pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted)
-    return bool(times or (pa.types.is_date(found) and pa.types.is_date(wanted)) or found.id == wanted.id)
+    if is_octets(source) and is_octets(target):
+        return is_text(source) == is_text(target)
+    times = pa.types.is_timestamp(source) and pa.types.is_timestamp(target)
+    return bool(times or (pa.types.is_date(source) and pa.types.is_date(target)) or source.id == target.id)
 
 
 def _is_lossless(before: pa.Array, after: pa.Array) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from meander.operators.operator import Now, Output, Stage, key_of, output_of
+from meander.operators.operator import BinnedOperator, Now, Output, key_of, output_of
 from meander.route.keys import Keys
 from meander.state.spec import TableSpec
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from meander.state.table import Table
 
 
-class Count(Stage):
+class Count(BinnedOperator):
     """The key's columns and how many rows it has had so far, for every key that had rows in this batch."""
 
     name = "count"

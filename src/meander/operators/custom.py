@@ -1,4 +1,4 @@
-"""A user's operator class as a stage: checked when it is declared, called with Arrow batches and views of its state."""
+"""A user's operator class, checked when it is declared, called with Arrow batches and views of its state."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from meander.errors import InvalidOption
 from meander.operators.conform import are_like, conform, is_like
 from meander.operators.durations import microseconds
-from meander.operators.operator import Now, Operator, Output, Stage, key_of, listing
+from meander.operators.operator import BinnedOperator, Now, Operator, Output, key_of, listing
 from meander.operators.ordering import ascending, sorted_rows
 from meander.operators.times import newest_of, time_type
+from meander.options import kind
 from meander.route.columns import whole_column
 from meander.route.keys import Keys, KeyType
 from meander.route.schema import schema
@@ -26,7 +27,6 @@ from meander.state import timers
 from meander.state.declare import KeyedTable, Multimap, Timers
 from meander.state.views import TimersView
 from meander.types import BinId
-from meander.values import kind
 
 if TYPE_CHECKING:
     from meander.state.spec import TableSpec
@@ -47,7 +47,7 @@ _WIDER = {
 }
 
 
-class Custom(Stage):
+class Custom(BinnedOperator):
     """What the `on_batch` and `on_time` of a user's operator return.
 
     In every call the timers that are due come first, then the rows: what a timer was set for happened before the
@@ -67,17 +67,17 @@ class Custom(Stage):
         self.who = type(self.operator).__name__
         self.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.who).lower()
         self.declared = self._declared(input)
-        given = input if isinstance(input, tuple) else (input,)
-        self.input = paired(*given) if len(given) == 2 else given[0]
-        self.keyed: tuple[Sequence[Any], ...] = self._keyed(key) if len(given) == 2 else (key,)
-        self.key = self._key(given)
+        inputs = input if isinstance(input, tuple) else (input,)
+        self.input = paired(*inputs) if len(inputs) == 2 else inputs[0]
+        self.keyed: tuple[Sequence[Any], ...] = self._keyed(key) if len(inputs) == 2 else (key,)
+        self.key = self._key(inputs)
         self.output = self._schema("output")
         self.state = self._state()
         self.tables = self._tables()
         self.time = self._time()
         self.lateness = microseconds(f"{self.who}.lateness", self.operator.lateness)
         self._check_methods()
-        self._only: BinId | None = None
+        self.only_bin: BinId | None = None
 
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
         """Call `on_time` with the timers that are due, then `on_batch` with the rows."""
@@ -91,21 +91,21 @@ class Custom(Stage):
         inputs, newest = self._inputs(rows)
         if rows.num_rows:
             answers.append(("on_batch", operator.on_batch(*inputs, state, now)))
-        found = [conform(f"{self.who}.{method}", each, self.output) for method, each in answers if each is not None]
-        found = [each for each in found if each.num_rows]
-        return Output(pa.concat_tables(found) if found else None, None, newest)
+        outputs = [conform(f"{self.who}.{method}", each, self.output) for method, each in answers if each is not None]
+        outputs = [each for each in outputs if each.num_rows]
+        return Output(pa.concat_tables(outputs) if outputs else None, None, newest)
 
     def due_bins(self, tables: Mapping[str, Table], now: Now) -> NDArray[np.int32]:
         """The bins that have timers that are due."""
         if now.frontier is None:
             return np.empty(0, dtype=np.int32)
-        found = [tables[name].bins_of(tables[name].due(now.frontier)) for name in self._timers]
-        return np.unique(np.concatenate([np.empty(0, dtype=np.int32), *found]))
+        bins = [tables[name].bins_of(tables[name].due(now.frontier)) for name in self._timers]
+        return np.unique(np.concatenate([np.empty(0, dtype=np.int32), *bins]))
 
-    def only(self, bin: BinId) -> Stage:
-        """The stage that sees the timers of this bin alone."""
+    def only(self, bin: BinId) -> BinnedOperator:
+        """The operator that sees the timers of this bin alone."""
         narrow = copy.copy(self)
-        narrow._only = bin
+        narrow.only_bin = bin
         return narrow
 
     @property
@@ -115,11 +115,11 @@ class Custom(Stage):
     def _due(self, name: str, tables: Mapping[str, Table], frontier: int) -> pa.RecordBatch:
         """The timers that are due, each for the last time."""
         due = TimersView(timers.Timers(tables[name])).take(frontier)
-        if self._only is None or not due.num_rows:
+        if self.only_bin is None or not due.num_rows:
             return due
         key = tables[name].spec.key
         bins = key.encode([due.column(column) for column in key.names]).bins(tables[name].bins)
-        return due.take(pa.array(np.flatnonzero(bins == self._only)))
+        return due.take(pa.array(np.flatnonzero(bins == self.only_bin)))
 
     def _inputs(self, rows: pa.Table) -> tuple[list[pa.RecordBatch], int | None]:
         """The rows of each input, with the columns and types it declares, in order, and the newest event time."""
@@ -143,7 +143,7 @@ class Custom(Stage):
         return inputs, newest
 
     def _declared(self, input: pa.Schema | tuple[pa.Schema, pa.Schema]) -> tuple[pa.Schema, ...]:
-        given = input if isinstance(input, tuple) else (input,)
+        inputs = input if isinstance(input, tuple) else (input,)
         texts = getattr(self.operator, "input", None)
         texts = tuple(texts) if isinstance(texts, tuple | list) else (texts,)
         if len(texts) > 2 or not all(isinstance(text, str) for text in texts):
@@ -151,21 +151,21 @@ class Custom(Stage):
                 f'{self.who}.input is {texts[0] if len(texts) == 1 else texts!r}; write columns as in "user string, '
                 'ts timestamp", or a pair of such texts'
             )
-        if len(texts) != len(given):
-            raise InvalidOption(f"{self.who}.input declares {len(texts)} inputs but is given {len(given)}")
-        return tuple(self._matched(self._schema("input", text), each) for text, each in zip(texts, given, strict=True))
+        if len(texts) != len(inputs):
+            raise InvalidOption(f"{self.who}.input declares {len(texts)} inputs but is given {len(inputs)}")
+        return tuple(self._matched(self._schema("input", text), each) for text, each in zip(texts, inputs, strict=True))
 
-    def _matched(self, declared: pa.Schema, given: pa.Schema) -> pa.Schema:
+    def _matched(self, declared: pa.Schema, stream: pa.Schema) -> pa.Schema:
         for field in declared:
-            if given.names.count(field.name) != 1:
-                there = listing(given.names)
+            if stream.names.count(field.name) != 1:
+                names = listing(stream.names)
                 raise InvalidOption(
-                    f"{self.who}.input declares {field.name!r}, but the columns of the stream are {there}"
+                    f"{self.who}.input declares {field.name!r}, but the columns of the stream are {names}"
                 )
-            found = given.field(field.name).type
-            if not is_like(found, field.type) and field.type not in _WIDER.get(found, ()):
+            type_ = stream.field(field.name).type
+            if not is_like(type_, field.type) and field.type not in _WIDER.get(type_, ()):
                 raise InvalidOption(
-                    f"{self.who}.input declares {field.name!r} as {field.type}, but the stream has it as {found}; "
+                    f"{self.who}.input declares {field.name!r} as {field.type}, but the stream has it as {type_}; "
                     "declare that, or cast the column"
                 )
         return pa.schema([field.with_nullable(True) for field in declared])
@@ -175,21 +175,21 @@ class Custom(Stage):
             raise InvalidOption(f"{self.who} has two inputs; give the key of each, as a pair of lists of columns")
         return tuple(key)
 
-    def _key(self, given: Sequence[pa.Schema]) -> KeyType:
-        found = [key_of(schema, key) for schema, key in zip(given, self.keyed, strict=True)]
-        if len(found) == 2 and not are_like(found[0].types, found[1].types):
+    def _key(self, inputs: Sequence[pa.Schema]) -> KeyType:
+        keys = [key_of(schema, key) for schema, key in zip(inputs, self.keyed, strict=True)]
+        if len(keys) == 2 and not are_like(keys[0].types, keys[1].types):
             raise InvalidOption(
-                f"the keys of the two inputs of {self.who} are ({listing(map(str, found[0].types))}) and "
-                f"({listing(map(str, found[1].types))}); they must have the same types"
+                f"the keys of the two inputs of {self.who} are ({listing(map(str, keys[0].types))}) and "
+                f"({listing(map(str, keys[1].types))}); they must have the same types"
             )
-        return found[0]
+        return keys[0]
 
     def _schema(self, attribute: str, text: object = None) -> pa.Schema:
-        given = getattr(self.operator, attribute, None) if text is None else text
-        if not isinstance(given, str):
-            raise InvalidOption(f'{self.who}.{attribute} is {kind(given)}; write columns as in "user string, n bigint"')
+        ddl = getattr(self.operator, attribute, None) if text is None else text
+        if not isinstance(ddl, str):
+            raise InvalidOption(f'{self.who}.{attribute} is {kind(ddl)}; write columns as in "user string, n bigint"')
         try:
-            return schema(given)
+            return schema(ddl)
         except InvalidOption as error:
             raise InvalidOption(f"{self.who}.{attribute}: {error}") from None
 
@@ -205,7 +205,7 @@ class Custom(Stage):
         return dict(state)
 
     def _tables(self) -> tuple[TableSpec, ...]:
-        found: list[TableSpec] = []
+        specs: list[TableSpec] = []
         mine, leading = self.key.types, len(self.key.types)
         for name, declaration in self.state.items():
             types = tuple(schema(declaration.key).types)
@@ -215,16 +215,16 @@ class Custom(Stage):
                     f"({listing(map(str, mine))}); a state's key begins with the columns that the stream is keyed by"
                 )
             try:
-                found += declaration.specs(name, leading)
+                specs += declaration.specs(name, leading)
             except InvalidOption as error:
                 raise InvalidOption(f"{self.who}.state[{name!r}]: {error}") from None
-        return tuple(found)
+        return tuple(specs)
 
     def _time(self) -> tuple[str | None, ...]:
-        given = self.operator.time
-        names: tuple[Any, ...] = tuple(given) if isinstance(given, tuple | list) else (given,) * len(self.declared)
+        time = self.operator.time
+        names: tuple[Any, ...] = tuple(time) if isinstance(time, tuple | list) else (time,) * len(self.declared)
         if len(names) != len(self.declared):
-            raise InvalidOption(f"{self.who}.time is {given!r}; name one column for each input, or None")
+            raise InvalidOption(f"{self.who}.time is {time!r}; name one column for each input, or None")
         for declared, name in zip(self.declared, names, strict=True):
             if name is not None:
                 time_type(declared, name, f"{self.who}.time")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from meander.errors import InvalidOption
 from meander.operators.durations import microseconds
-from meander.operators.operator import Now, Output, Stage, key_of
+from meander.operators.operator import BinnedOperator, Now, Output, key_of
 from meander.operators.ordering import Groups, ascending, first_of_groups
 from meander.operators.times import chosen, newest_of, time_type, times_of
 from meander.route.keys import Keys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from meander.state.table import Table
 
 
-class Dedup(Stage):
+class Dedup(BinnedOperator):
     """The first row of every key, all columns of it; later rows of the key are dropped.
 
     The first batch that has a key decides; of its rows the one of the smallest `time` is the first, then the smallest

@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from meander.errors import InvalidOption
-from meander.values import kind
+from meander.options import kind
 
 _UNITS = {
     "us": 1, "microsecond": 1, "ms": 1_000, "millisecond": 1_000, "s": 1_000_000, "sec": 1_000_000, "second": 1_000_000,
@@ -23,10 +23,10 @@ def microseconds(what: str, value: object, least: int = 0) -> int:
     >>> microseconds("size", "1h 30m"), microseconds("size", 0.5)
     (5400000000, 500000)
     """
-    found = _read(what, value)
-    if not least <= found < _LONGEST:
+    duration = _read(what, value)
+    if not least <= duration < _LONGEST:
         raise InvalidOption(f"{what} is {value!r}; it must be {'above 0' if least else 'at least 0'} and below 2^62 us")
-    return found
+    return duration
 
 
 def _read(what: str, value: object) -> int:
@@ -40,5 +40,5 @@ def _read(what: str, value: object) -> int:
         sizes = [_UNITS.get(unit.lower()) or _UNITS.get(unit.lower().removesuffix("s"), 0) for _, unit in parts]
         if parts and not rest and all(sizes):
             return sum(round(float(number) * size) for (number, _), size in zip(parts, sizes, strict=True))
-    given = repr(value) if isinstance(value, str) else kind(value)
-    raise InvalidOption(f'{what} is {given}; write a duration such as "10 minutes", "1h 30m" or "500ms"')
+    text = repr(value) if isinstance(value, str) else kind(value)
+    raise InvalidOption(f'{what} is {text}; write a duration such as "10 minutes", "1h 30m" or "500ms"')

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from meander.operators.operator import Now, Stage
+from meander.operators.operator import BinnedOperator, Now
 from meander.types import BinId
 
 if TYPE_CHECKING:
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def failing_bin(
-    stage: Stage, rows: pa.Table, keys: Keys, fresh: Callable[[], Mapping[str, Table]], now: Now, bins: int
+    operator: BinnedOperator, rows: pa.Table, keys: Keys, fresh: Callable[[], Mapping[str, Table]], now: Now, bins: int
 ) -> BinId | None:
-    """The first bin that alone makes the stage fail, or None where every bin alone goes well.
+    """The first bin that alone makes the operator fail, or None where every bin alone goes well.
 
     `fresh` gives the tables as they were before the batch; each is used once, so nothing of the search remains.
     """
     of_row = keys.bins(bins)
-    due = stage.due_bins(fresh(), now)
+    due = operator.due_bins(fresh(), now)
     for each in np.union1d(of_row, due):
-        chosen = np.flatnonzero(of_row == each)
+        at = np.flatnonzero(of_row == each)
         bin_ = BinId(int(each))
         try:
-            stage.only(bin_).run(rows.take(pa.array(chosen)), keys.take(chosen), fresh(), now)
+            operator.only(bin_).run(rows.take(pa.array(at)), keys.take(at), fresh(), now)
         except Exception:
             return bin_
     return None

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from meander.errors import InvalidOption, MeanderError
 from meander.operators.conform import conform
-from meander.operators.operator import Now, Output, Stage, key_of
+from meander.operators.operator import BinnedOperator, Now, Output, key_of
 from meander.operators.ordering import ascending, sorted_rows
 from meander.operators.times import newest_of, time_type
+from meander.options import kind
 from meander.route.keys import Keys
 from meander.route.schema import schema
 from meander.state.spec import TableSpec
-from meander.values import kind
 
 if TYPE_CHECKING:
     from meander.state.table import Table
@@ -26,7 +26,7 @@ GROUP = "__group"
 Function = Callable[[pa.Table, pa.Table], Any]
 
 
-class Fold(Stage):
+class Fold(BinnedOperator):
     """What `function(rows, state)` returns, called once with all rows of a batch.
 
     `rows` is a pyarrow Table of the input's columns and `__group`, the number of the row's key; it is in order of the
@@ -92,8 +92,8 @@ class Fold(Stage):
         later, emitted = answer
         if later is not None:
             self._keep(table, at, later)
-        found = None if emitted is None else conform(self.who, emitted, self.output)
-        return Output(found if found is not None and found.num_rows else None, None, newest)
+        result = None if emitted is None else conform(self.who, emitted, self.output)
+        return Output(result if result is not None and result.num_rows else None, None, newest)
 
     def _keep(self, table: Table, at: np.ndarray[Any, np.dtype[np.int64]], later: object) -> None:
         state = conform(f"{self.who}, as its state,", later, self.state, at.size, frozenset(self.key.names))

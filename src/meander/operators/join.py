@@ -15,7 +15,7 @@ from meander.operators.conform import are_like
 from meander.operators.custom import SIDE, SIDES, paired
 from meander.operators.durations import microseconds
 from meander.operators.join_kernel import count_pairs, fill_pairs
-from meander.operators.operator import Now, Output, Stage, key_of, listing
+from meander.operators.operator import BinnedOperator, Now, Output, key_of, listing
 from meander.operators.ordering import Flags, Words
 from meander.operators.pairs import Pairs, Reader, Where, check_where, kept_by
 from meander.operators.times import newest_of, times_of
@@ -38,7 +38,7 @@ MOST_PAIRS = 1 << 21
 """So many pairs are looked at in one go: a hot key has more of them than fit into memory."""
 
 
-class Join(Stage):
+class Join(BinnedOperator):
     """Every pair of a left and a right row with the same key that are near in event time, once, in whatever order.
 
     A row pairs with the rows of the other side that came before it or with it. The frontier stays `lateness` behind
@@ -109,24 +109,24 @@ class Join(Stage):
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
         """Forget what is over, pair the rows with those that are stored and with each other, and store them."""
         stored = [Spans(tables[side]) for side in SIDES]
-        found = self._evict(stored, now.frontier)
+        outputs = self._evict(stored, now.frontier)
         if not rows.num_rows:
-            return Output(_joined(found))
+            return Output(_joined(outputs))
         sides = [self._side(rows, keys, at, now.frontier) for at in range(2)]
         left, right = sides
         # Right rows meet the left ones of earlier batches; left rows meet all right ones: each pair once.
         for pairs, at in self._pairs(right, stored[0], 1):
-            found.append(pairs)
+            outputs.append(pairs)
             self._note_matched(stored[0].table, at)
         right.store(stored[1], self.bounds)
         for pairs, at in self._pairs(left, stored[1], 0):
-            found.append(pairs)
+            outputs.append(pairs)
             left.matched[at] = True
         left.store(stored[0], self.bounds, MATCHED if self.how == "left" else None)
         late = [np.asarray(side.late) for side in sides]
         behind = np.sort(np.concatenate(late))
         return Output(
-            _joined(found),
+            _joined(outputs),
             rows.take(pa.array(behind)) if behind.size else None,
             newest_by_input=(left.newest, right.newest),
         )
@@ -170,9 +170,9 @@ class Join(Stage):
             return
         low, high = self.bounds.partners(side)
         which, spans = self._spans(mine.times, low, high)
-        found = others.find([each.take(pa.array(which)) for each in mine.columns], spans)
-        readers = self._readers(mine, others.table, found.rows, side)
-        for rows in self._near(found, which, mine.times[which], others.table, 1 - side):
+        lookup = others.find([each.take(pa.array(which)) for each in mine.columns], spans)
+        readers = self._readers(mine, others.table, lookup.rows, side)
+        for rows in self._near(lookup, which, mine.times[which], others.table, 1 - side):
             pairs = Pairs(self.output, readers, rows)
             if self.where is not None:
                 pairs = pairs.only(kept_by(self.where, pairs))
@@ -188,16 +188,18 @@ class Join(Stage):
         which, numbers = ranges(first, last + 1)
         return which, numbers * span
 
-    def _near(self, found: Found, which: Words, times: Words, table: Table, side: int) -> Iterator[tuple[Words, Words]]:
+    def _near(
+        self, lookup: Found, which: Words, times: Words, table: Table, side: int
+    ) -> Iterator[tuple[Words, Words]]:
         """Looking and stored rows that are near enough in time, in parts of at most `MOST_PAIRS` or of one look-up."""
-        stored = np.zeros(found.rows.size, np.int64)
+        stored = np.zeros(lookup.rows.size, np.int64)
         if self.bounds.window is None:
             time = self.kept[side][self.columns[side].index(self.time[side])]
-            stored = table.column(time)[found.rows].astype(np.int64, copy=False)
+            stored = table.column(time)[lookup.rows].astype(np.int64, copy=False)
         else:
             times = np.zeros_like(times)
-        near = (found.starts, found.stops, times, stored, *self.bounds.partners(1 - side))
-        counts = np.empty(found.starts.size, np.int64)
+        near = (lookup.starts, lookup.stops, times, stored, *self.bounds.partners(1 - side))
+        counts = np.empty(lookup.starts.size, np.int64)
         count_pairs(*near, counts)
         ends = np.cumsum(counts)
         first = 0
@@ -207,15 +209,15 @@ class Join(Stage):
             size = int(ends[last - 1]) - before
             if size:
                 rows, partners = np.empty(size, np.int64), np.empty(size, np.int64)
-                fill_pairs(*near, first, last, which, found.rows, rows, partners)
+                fill_pairs(*near, first, last, which, lookup.rows, rows, partners)
                 yield rows, partners
             first = last
 
     def _readers(self, mine: _Side, stored: Table, among: Words, side: int) -> dict[str, tuple[Reader, int]]:
-        """How each column of the output is read: of my rows (0) or of the stored ones (1)."""
-        found = {name: (_taking(column), 0) for name, column in zip(self.key.names, mine.columns, strict=True)}
-        found |= {name: (_taking(whole_column(mine.rows[name])), 0) for name in self.kept[side]}
-        return found | {name: (stored.reader(name, among), 1) for name in self.kept[1 - side]}
+        """The reader of each output column, and whether it reads these rows (0) or the stored ones (1)."""
+        readers = {name: (_taking(column), 0) for name, column in zip(self.key.names, mine.columns, strict=True)}
+        readers |= {name: (_taking(whole_column(mine.rows[name])), 0) for name in self.kept[side]}
+        return readers | {name: (stored.reader(name, among), 1) for name in self.kept[1 - side]}
 
     def _note_matched(self, table: Table, rows: Words) -> None:
         if self.how == "left":

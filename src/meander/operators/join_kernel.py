@@ -14,10 +14,10 @@ Words = NDArray[np.int64]
 def count_pairs(starts: Words, stops: Words, times: Words, stored: Words, low: int, high: int, counts: Words) -> None:
     """Count for each look-up the stored rows from starts to stops whose time less its own lies in low .. high."""
     for k in range(starts.size):
-        found, time = 0, times[k]
+        count, time = 0, times[k]
         for at in range(starts[k], stops[k]):
-            found += low <= stored[at] - time <= high
-        counts[k] = found
+            count += low <= stored[at] - time <= high
+        counts[k] = count
 
 
 @kernel

@@ -1,9 +1,9 @@
-"""What every operator is: a stage that turns one batch of rows and the state beside it into the rows that changed.
+"""What every operator is: an operator that turns one batch of rows and the state beside it into the rows that changed.
 
-    rows, keys, tables, now  ->  Stage.run  ->  Output(rows, late, newest)
+    rows, keys, tables, now  ->  BinnedOperator.run  ->  Output(rows, late, newest)
 
-A stage is built once, on the driver, from the schema of its input; it is small, holds no state and no open files, and
-travels to the workers. All state is in the tables it names. Nothing here knows of Spark.
+An operator is built once, on the driver, from the schema of its input; it is small, holds no state and no open files,
+and travels to the workers. All state is in the tables it names. The module depends on no Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Now:
     """Where the stream stands in this batch.
 
     `frontier` is an event time in microseconds: rows and windows before it are final. `previous` is the frontier of
-    the version before. Both are None until a stage with event time has seen a row.
+    the version before. Both are None until an operator with event time has seen a row.
     """
 
     version: int
@@ -43,9 +43,9 @@ class Now:
 
 @dataclass
 class Output:
-    """What one call of a stage gives: changed rows, rows that came too late, and the newest event time seen (us).
+    """The result of one call of an operator: changed rows, rows that came too late, the newest event time seen (us).
 
-    A stage that waits for the input that is behind says the newest time of each input instead.
+    An operator that waits for its slowest input sets the newest time of each input instead.
     """
 
     rows: pa.Table | None
@@ -54,7 +54,7 @@ class Output:
     newest_by_input: tuple[int | None, ...] = ()
 
 
-class Stage(ABC):
+class BinnedOperator(ABC):
     """The inner form of every operator.
 
     `run` may be called several times in one batch, each time with rows of other bins, and without rows when the
@@ -78,11 +78,11 @@ class Stage(ABC):
         """Take the rows of one batch into the tables and return what changed."""
 
     def due_bins(self, tables: Mapping[str, Table], now: Now) -> NDArray[np.int32]:
-        """The bins that have something of the user's to do at this time, also without rows."""
+        """The bins in which user code is due at this time, also without rows."""
         return np.empty(0, dtype=np.int32)
 
-    def only(self, bin: BinId) -> Stage:
-        """The stage that does what is due in this bin alone."""
+    def only(self, bin: BinId) -> BinnedOperator:
+        """The operator that does what is due in this bin alone."""
         return self
 
     @property
@@ -152,7 +152,7 @@ class Operator:
 
 
 def listing(names: Iterable[str]) -> str:
-    """The names of columns as they stand in a sentence."""
+    """The names of columns, for messages."""
     return ", ".join(names) or "none"
 
 
@@ -164,7 +164,7 @@ def field_of(input: pa.Schema, column: object, what: str) -> pa.Field:
 
 
 def key_of(input: pa.Schema, key: Sequence[str]) -> KeyType:
-    """The type of the key made of these columns."""
+    """The type of the key with these columns."""
     if isinstance(key, str) or not key:
         raise InvalidOption(f"the key is {key!r}; name at least one column of {listing(input.names)}")
     if len(set(key)) < len(key):

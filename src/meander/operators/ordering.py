@@ -56,7 +56,7 @@ def words(column: pa.Array) -> Words:
     if pa.types.is_null(kind):
         return np.zeros(len(column), dtype=np.int64)
     if pa.types.is_nested(kind):
-        # Rows are as good as never told apart by a nested column alone; its text is as good an order as any.
+        # A nested column alone hardly ever decides between rows; the order of its text is as good as any.
         column = pa.array([repr(each) for each in column.to_pylist()], pa.string())
     ranks = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
     return np.asarray(ranks.to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -79,10 +79,10 @@ def refinements(column: pa.Array, descending: bool = False) -> Iterator[Words]:
 
 
 def first_of_groups(of: Words, groups: int, columns: Iterable[tuple[pa.Array, bool]]) -> Words:
-    """The first row of each group in the order of these columns, each given with whether it descends.
+    """The first row of each group in the order of these columns, each with whether it descends.
 
     A column is looked at only where earlier ones are equal. Every group must have a row. Rows that are equal in all
-    columns are the same row for all we know.
+    columns are interchangeable.
     """
     rows = np.arange(of.size)
     for column, descending in columns:
@@ -91,14 +91,14 @@ def first_of_groups(of: Words, groups: int, columns: Iterable[tuple[pa.Array, bo
         left = column if rows.size == of.size else column.take(pa.array(rows))
         every = np.arange(rows.size)
         for key in refinements(left, descending):
-            here = of[rows[every]]
+            group = of[rows[every]]
             least = np.full(groups, LARGEST)
-            np.minimum.at(least, here, key[every])
-            every = every[key[every] == least[here]]
+            np.minimum.at(least, group, key[every])
+            every = every[key[every] == least[group]]
         rows = rows[every]
-    chosen = np.empty(groups, dtype=np.int64)
-    chosen[of[rows][::-1]] = rows[::-1]
-    return chosen
+    first = np.empty(groups, dtype=np.int64)
+    first[of[rows][::-1]] = rows[::-1]
+    return first
 
 
 def sorted_rows(columns: Iterable[tuple[pa.Array, bool]]) -> Words:

@@ -1,4 +1,4 @@
-"""Candidate pairs of a join: which they are, and their columns as far as anybody asks for them."""
+"""Candidate pairs of a join, with columns that are read on demand."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from meander.errors import InvalidOption
 from meander.operators.operator import listing
 from meander.operators.ordering import Flags, Words
+from meander.options import kind
 from meander.route.columns import whole_column
-from meander.values import kind
 
 Where: TypeAlias = "Callable[[Pairs], Any] | pc.Expression"
 
@@ -23,8 +23,7 @@ Reader: TypeAlias = Callable[[Words], pa.Array]
 class Pairs:
     """Pairs of rows, with the columns of the join's output: `pairs["x"]` is one of them.
 
-    A column is put together when it is asked for. What a condition lets through is mostly a small part of what it
-    looks at, and it mostly looks at few of the columns.
+    A column is built when it is first read: a condition mostly reads few of the columns, and keeps few of the pairs.
     """
 
     def __init__(self, schema: pa.Schema, readers: Mapping[str, tuple[Reader, int]], rows: tuple[Words, Words]) -> None:
@@ -58,7 +57,7 @@ class Pairs:
         return pa.Table.from_arrays([self[name] for name in self.schema.names], schema=self.schema)
 
     def only(self, kept: Flags) -> Pairs:
-        """Those pairs that are marked."""
+        """The marked pairs."""
         at = np.flatnonzero(kept)
         if at.size == kept.size:
             return self
@@ -102,7 +101,7 @@ def _kept_by_expression(where: pc.Expression, pairs: Pairs) -> Flags:
     text = str(where)
     names = [name for name in pairs.column_names if name in text or "FieldPath" in text]
     number = "_".join(["", *pairs.column_names])
-    asked = pa.table([pairs[name] for name in names] + [pa.array(np.arange(pairs.num_rows))], [*names, number])
+    table = pa.table([pairs[name] for name in names] + [pa.array(np.arange(pairs.num_rows))], [*names, number])
     kept = np.zeros(pairs.num_rows, np.bool_)
-    kept[asked.filter(where)[number].to_numpy()] = True
+    kept[table.filter(where)[number].to_numpy()] = True
     return kept

@@ -212,6 +212,6 @@ def _inside(group: Words, times: Words, of: Words, start: Words, end: Words) -> 
     session = np.where(latest >= 0, order[latest], 0)
     is_time = order >= of.size
     time, session = order[is_time] - of.size, np.where(latest >= 0, session, -1)[is_time]
-    found = np.zeros(times.size, dtype=np.bool_)
-    found[time] = (session >= 0) & (of[session] == group[time]) & (times[time] <= end[session])
-    return found
+    inside = np.zeros(times.size, dtype=np.bool_)
+    inside[time] = (session >= 0) & (of[session] == group[time]) & (times[time] <= end[session])
+    return inside

@@ -12,7 +12,7 @@ Doubles = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 EXACT = 2**53
-"""Doubles hold every whole number up to here."""
+"""Doubles hold every whole number up to this one."""
 
 
 def whole_sums(start: Words, of: Words, values: Words) -> tuple[Words, Flags]:

@@ -1,4 +1,4 @@
-"""Event time: the column it stands in, as microseconds, and which rows have none."""
+"""Event time: its column, its values in microseconds, and which rows have none."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def stamps(words: Words, kind: pa.DataType) -> pa.Array:
 
 
 def chosen(rows: pa.Table, at: Words) -> pa.Table:
-    """These rows of a table; the table itself where it is all of them."""
+    """These rows of a table; the table itself where they are all of its rows."""
     return rows if at.size == rows.num_rows else rows.take(pa.array(at))

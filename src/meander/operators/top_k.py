@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from meander.errors import InvalidOption
-from meander.operators.operator import Now, Output, Stage, field_of, key_of, output_of
+from meander.operators.operator import BinnedOperator, Now, Output, field_of, key_of, output_of
 from meander.operators.ordering import Groups, Words, ascending, first_of_groups, refinements, same, sorted_rows
 from meander.operators.times import newest_of, time_type
+from meander.options import whole
 from meander.route.columns import column_of_words, is_octets, whole_column, words_of
 from meander.route.keys import Keys, KeyType
 from meander.state.spec import TableSpec
-from meander.values import whole
 
 if TYPE_CHECKING:
     from meander.state.table import Table
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PLACE, SIZE, NUMBER, KNOWN, NULLS = "top.place", "top.size", "row.number", "rows.known", "identity.nulls"
 
 
-class TopK(Stage):
+class TopK(BinnedOperator):
     """The key's columns, the others and the rank (1 is best) of the k best rows of every key whose best changed.
 
     A row is better if its `by` is larger (smaller with `largest=False`); NaN is the largest number, and a row without
@@ -203,11 +203,11 @@ class TopK(Stage):
     def _update(self, tables: Mapping[str, Table], groups: Groups, rows: pa.Table) -> tuple[Ranked, Words]:
         """Take the updates into the rows that are kept; those that count, and where they are kept."""
         heads, known, identity = tables["heads"], tables["rows"], self.identity or ()
-        found = Groups.of_rows(self._known(known, [rows[name] for name in self.key.names], rows), known.size)
+        by_identity = Groups.of_rows(self._known(known, [rows[name] for name in self.key.names], rows), known.size)
         by_time = [] if self.time is None else [(whole_column(rows[self.time]), True)]
         best = [(whole_column(rows[self.by]), self.largest)]
-        first = first_of_groups(found.of, len(found), [*by_time, *best, *ascending(rows, self.ties)])
-        at = found.rows
+        first = first_of_groups(by_identity.of, len(by_identity), [*by_time, *best, *ascending(rows, self.ties)])
+        at = by_identity.rows
         if self.time is not None:
             newer = self._not_older(known, at, whole_column(rows[self.time]).take(pa.array(first)))
             at, first = at[newer], first[newer]
@@ -231,7 +231,7 @@ class TopK(Stage):
     def _number(
         self, heads: Table, known: Table, numbers: Table, keyed: Words, group: Words, at: Words, rows: pa.Table
     ) -> None:
-        """Number the rows that are new within their key, so that all rows of a key can be found."""
+        """Number the rows that are new within their key, so that all rows of a key can be listed."""
         new = np.flatnonzero(~known.present[at])
         if not new.size:
             return

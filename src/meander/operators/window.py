@@ -12,7 +12,7 @@ import pyarrow as pa
 from meander.errors import InvalidOption
 from meander.operators.aggregate import Aggregation, Named
 from meander.operators.durations import microseconds
-from meander.operators.operator import Now, Output, Stage, key_of, output_of
+from meander.operators.operator import BinnedOperator, Now, Output, key_of, output_of
 from meander.operators.ordering import Groups, Words
 from meander.operators.times import newest_of, stamps, time_type, times_of
 from meander.route.keys import Keys, KeyType
@@ -42,8 +42,8 @@ def window(
     named: Named | None = None,
     by: str | None = None,
     emit: str | None = None,
-) -> Stage:
-    """The stage of a window: tumbling (`size`), sliding (`size` and `slide`) or of sessions (`gap`)."""
+) -> BinnedOperator:
+    """The operator of a window: tumbling (`size`), sliding (`size` and `slide`) or of sessions (`gap`)."""
     from meander.operators.sessions import Sessions
 
     if (size is None) == (gap is None) or (gap is not None and slide is not None):
@@ -57,7 +57,7 @@ def window(
     )
 
 
-class Windowed(Stage):
+class Windowed(BinnedOperator):
     """What windows of every kind share: event time, lateness, what is aggregated and when it comes out."""
 
     def __init__(

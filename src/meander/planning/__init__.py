@@ -5,51 +5,39 @@ planner is), then one file per planner:
 
     ssm                       the optimal contiguous assignment (Ding et al.); with intervals, ssm_kernel, and
                               ssm_general for pins, unequal workers and present maps that are scattered
-    simple_ssm                the paper's slow form of it, an oracle for tests
-    oms                       the cheapest way through a known sequence of migrations; with partitions
-    mtm                       the cheapest over this migration and those to come; what those cost is in `ahead`
     free                      any bin to any worker: never dearer than ssm; its own docstring lists free_*
     annealing                 Ls-Stream: from the straggler to the least loaded, by migration impact; with workload,
                               handover (the model of one step) and handover_choice (which bins)
-    even, consistent_hash,    baselines: what Storm, hash rings and Gedik's partitioning function would do; with ring
-    redist
 
-Files that end in _kernel hold compiled inner loops.
+Files that end in _kernel hold compiled inner loops. Other packages add planners through the entry points
+`meander.planners`: `outlook` those that look further than one migration, the lab its baselines and oracles.
 """
 
 from __future__ import annotations
 
+import functools
 from types import MappingProxyType
 from typing import Any
 
-from meander.named import chosen
+from meander.options import chosen, plugins
 from meander.planning.annealing import annealing
 from meander.planning.check import check
-from meander.planning.consistent_hash import consistent_hash
-from meander.planning.even import even
 from meander.planning.free import free
-from meander.planning.mtm import mtm
-from meander.planning.oms import PlanSequence, first_of_sequence, oms
 from meander.planning.planner import Planner
 from meander.planning.plans import Plan
 from meander.planning.problem import Problem
-from meander.planning.redist import redist
-from meander.planning.simple_ssm import simple_ssm
 from meander.planning.ssm import ssm
 
-__all__ = ["Plan", "PlanSequence", "Planner", "Problem", "check", "oms", "plan", "planners"]
+__all__ = ["Plan", "Planner", "Problem", "check", "plan", "planners"]
 
-_PLANNERS = MappingProxyType(
-    {
-        each.name: each
-        for each in (ssm, mtm, free, annealing, first_of_sequence, simple_ssm, even, consistent_hash, redist)
-    }
-)
+ENTRY_POINTS = "meander.planners"
 
 
+@functools.cache
 def planners() -> MappingProxyType[str, Planner[...]]:
-    """Return all planners by name; each is called with a problem and gives a plan."""
-    return _PLANNERS
+    """Return all planners by name, our own and those of installed packages; each turns a problem into a plan."""
+    own: dict[str, Planner[...]] = {each.name: each for each in (ssm, free, annealing)}
+    return MappingProxyType({**plugins(ENTRY_POINTS), **own})
 
 
 def plan(problem: Problem, planner: str | Planner[...] = "ssm", **options: Any) -> Plan:
@@ -70,5 +58,5 @@ def plan(problem: Problem, planner: str | Planner[...] = "ssm", **options: Any) 
         Move(bin=1, source=0, target=1, bytes=1)
     """
     if not isinstance(planner, Planner):
-        planner = chosen("planner", planner, _PLANNERS)
+        planner = chosen("planner", planner, planners())
     return planner(problem, **options)

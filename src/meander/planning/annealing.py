@@ -1,7 +1,7 @@
 """Ls-Stream's planner: from the straggler to the least-loaded worker, by migration impact factor.
 
-Section V-C and Algorithm 1 of the paper, with its slips mended: (30) and (31) both have to hold, the start
-is not empty, and the best choice that was seen is kept. One step is a `Handover`; here are all of them.
+Section V-C and Algorithm 1 of the paper, with its errors corrected: (30) and (31) both have to hold, the start
+is not empty, and the best choice that was seen is kept. One step is a `Handover`; this module does all steps.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from random import Random
 
 from meander.errors import InvalidOption
 from meander.measure.imbalance import spread
+from meander.options import positive, whole
 from meander.planning.handover import Handover, Side, Sums
 from meander.planning.handover_choice import anneal, exhaustive, greedy, shed
 from meander.planning.planner import Target, planner
 from meander.planning.problem import LARGEST_NUMBER, ROUNDING, Problem
 from meander.planning.workload import Workload
 from meander.types import BinId, WorkerId
-from meander.values import positive, whole
 
 Choice = Callable[[Handover], list[int] | None]
 
@@ -37,7 +37,7 @@ def annealing(
     alpha: float = 1.0,
     arrivals: Sequence[float] | None = None,
     service: Mapping[int, float] | float | None = None,
-    T: float = 1.0,  # noqa: N803 - the paper's name, and the one people give
+    T: float = 1.0,  # noqa: N803 - the paper's name, and the name of the option
     T_min: float = 0.001,  # noqa: N803 - likewise
     eta: float = 0.9,
     seed: int = 0,
@@ -117,7 +117,7 @@ class _Balance:
         self.sides = {w: self._side(w) for w in workers}
 
     def empty_leavers(self) -> None:
-        """Give bins of leaving workers to whoever is then least loaded; of equals, who has least state."""
+        """Give bins of leaving workers to the worker that is then least loaded; of equals, the one with least state."""
         load = {w: self.sides[w].sums.load for w in self.workers}
         state = {w: math.fsum(self.problem.state[j] for j in self.bins[w]) for w in self.workers}
         for j in sorted(self.homeless, key=lambda j: (-self.workload.parts[j].load, j)):
@@ -142,9 +142,9 @@ class _Balance:
         for target in targets:
             for source in sorted(self.workers, key=lambda w: (-use[w], w)):
                 handover = self._handover(source, target)
-                chosen = choice(handover) or shed(handover) if handover else None
-                if handover and chosen:
-                    self._move([handover.bins[i] for i in chosen], source, target)
+                indices = choice(handover) or shed(handover) if handover else None
+                if handover and indices:
+                    self._move([handover.bins[i] for i in indices], source, target)
                     return True
         return False
 
@@ -152,7 +152,7 @@ class _Balance:
         """Return the question of a step between these two; None where it would not help."""
         mean, alpha, c, d = self.mean, self.alpha, self.capacity[source], self.capacity[target]
         high, low = self.sides[source].sums.load, self.sides[target].sums.load
-        # Equal loads are allowed up to rounding. Without the margin, bins could go to and fro for ever.
+        # Equal loads are allowed up to rounding. Without the margin, bins could move back and forth without end.
         margin = ROUNDING * mean
         if high / c - low / d <= 2 * margin:
             return None

@@ -1,7 +1,7 @@
 """Any bin to any worker: the fewest bytes moved under the load cap.
 
-Without contiguity the question is a generalised assignment problem, NP-hard, and mostly easy: somebody who has too much
-sheds the cheapest bins that bring them under the cap, and these fit somewhere else. Where they do, nothing can be
+Without contiguity the question is a generalised assignment problem, NP-hard, and mostly easy: a worker with too much
+sheds the cheapest bins that bring it under the cap, and these fit somewhere else. Where they do, nothing can be
 cheaper. The rest is for when they do not:
 
     free_case      one choice of who will be there, as arrays
@@ -19,20 +19,20 @@ import math
 import numpy as np
 
 from meander.errors import Infeasible, TooLarge
-from meander.planning.free_case import SAME, Case, Ints
+from meander.options import whole
+from meander.planning.free_case import SAME, FreeCase, Ints
 from meander.planning.free_choice import choices, even_choices, largest_caps
 from meander.planning.free_level import Level, level
-from meander.planning.free_search import WHOLE, Found, best, better, first, loosened
+from meander.planning.free_search import WHOLE, Candidate, best, better, first, loosened
 from meander.planning.intervals import prefix_sums, round_up
 from meander.planning.planner import Target, planner
 from meander.planning.plans import Plan
 from meander.planning.problem import ROUNDING, Problem
 from meander.planning.ssm import ssm
 from meander.types import Bytes
-from meander.values import whole
 
 LARGE = 1_000_000
-"""Bins times workers beyond which `ssm` is not asked where its answer could not be better."""
+"""Bins times workers beyond which `ssm` is not run where its answer could not be better."""
 
 TRIES = 40_000
 """Bins times choices of who leaves that are looked at."""
@@ -44,7 +44,7 @@ def free(problem: Problem, *, nodes: int = 200_000) -> Target:
 
     The answer is optimal for a few dozen bins, and wherever the cheapest bins that can be shed fit somewhere; else it
     is the best found. It never costs more than `ssm` at the same tau: where it is not known to be optimal, nor
-    cheaper than a bound on all contiguous answers, `ssm` is asked. That takes long only in rare cases: thousands of
+    cheaper than a bound on all contiguous answers, `ssm` is run too. That takes long only in rare cases: thousands of
     bins, a scattered present map, pinned bins or unequal capacities, and no room to spare.
 
     Args:
@@ -61,21 +61,21 @@ def free(problem: Problem, *, nodes: int = 200_000) -> Target:
         4
     """
     nodes = whole("nodes", nodes, 1)
-    found = _search(problem, nodes)
-    found, hint = _no_worse_than_ssm(problem, found, nodes)
-    if found.at is None:
-        found = _by_evenness(problem, nodes, hint)
-    assert found.at is not None
-    return Target(found.case.owner(found.at), list(found.case.workers))
+    candidate = _search(problem, nodes)
+    candidate, hint = _no_worse_than_ssm(problem, candidate, nodes)
+    if candidate.at is None:
+        candidate = _by_evenness(problem, nodes, hint)
+    assert candidate.at is not None
+    return Target(candidate.case.owner(candidate.at), list(candidate.case.workers))
 
 
-def _search(problem: Problem, nodes: int) -> Found:
+def _search(problem: Problem, nodes: int) -> Candidate:
     """Return the best assignment over the choices of who leaves, with a floor for all of them."""
     tries, ceiling = max(8, TRIES // problem.bins), math.inf
     sets, complete = choices(problem, tries)
-    candidates: list[Found] = []
+    candidates: list[Candidate] = []
     for workers in sets[:tries]:
-        candidate = first(Case.of(problem, workers), ceiling)
+        candidate = first(FreeCase.of(problem, workers), ceiling)
         candidates.append(candidate)
         if candidate.floor >= ceiling * SAME and problem.has_equal_capacities:
             break  # the floors of all further sets are higher still
@@ -93,35 +93,37 @@ def _search(problem: Problem, nodes: int) -> Found:
     return winner._replace(floor=min(candidate.floor for candidate in candidates) if complete else 0.0)
 
 
-def _no_worse_than_ssm(problem: Problem, found: Found, nodes: int) -> tuple[Found, float | None]:
-    """Return the cheaper of what was found and the answer of `ssm`, and the smallest tau that `ssm` can do with."""
+def _no_worse_than_ssm(problem: Problem, candidate: Candidate, nodes: int) -> tuple[Candidate, float | None]:
+    """Return the cheaper of the candidate and the answer of `ssm`, and the smallest tau that `ssm` needs."""
     easy = problem.is_contiguous and problem.has_equal_capacities and not problem.pinned
     size = problem.bins * problem.wanted
-    if size > (LARGE if easy else 0) and (found.is_proven or found.cost < SAME * _contiguous_floor(problem)):
-        return found, None
+    if size > (LARGE if easy else 0) and (candidate.is_proven or candidate.cost < SAME * _contiguous_floor(problem)):
+        return candidate, None
     try:
         owner, workers, _ = ssm.target(problem)
     except Infeasible as why:
-        return found, why.smallest_tau
+        return candidate, why.smallest_tau
     except TooLarge:
-        return found, None
-    case = Case.of(problem, tuple(workers))
+        return candidate, None
+    case = FreeCase.of(problem, tuple(workers))
     at = case.slots(owner)
-    if case.cost(at) > found.cost / SAME or _bytes(problem, case, at) >= _bytes(problem, found.case, found.at):
-        return found, None
-    return best(better(case, at, found.floor), math.inf, nodes)[0], None
+    if case.cost(at) > candidate.cost / SAME or _bytes(problem, case, at) >= _bytes(
+        problem, candidate.case, candidate.at
+    ):
+        return candidate, None
+    return best(better(case, at, candidate.floor), math.inf, nodes)[0], None
 
 
-def _by_evenness(problem: Problem, nodes: int, hint: float | None) -> Found:
+def _by_evenness(problem: Problem, nodes: int, hint: float | None) -> Candidate:
     """Return an assignment made from the most even one, or say why there is none."""
     sets, complete = even_choices(problem)
     for workers in sets[:1] if problem.bins > WHOLE else []:
-        spread = loosened(Case.of(problem, workers), 0.0)
+        spread = loosened(FreeCase.of(problem, workers), 0.0)
         if spread.at is not None:
             return best(spread, math.inf, nodes)[0]
-    levels = [level(Case.of(problem, workers), nodes // len(sets) + 1) for workers in sets]
-    flattest = min(levels, key=lambda found: found.tau)
-    flattest = flattest._replace(is_proven=complete and all(found.is_proven for found in levels))
+    levels = [level(FreeCase.of(problem, workers), nodes // len(sets) + 1) for workers in sets]
+    flattest = min(levels, key=lambda each: each.tau)
+    flattest = flattest._replace(is_proven=complete and all(each.is_proven for each in levels))
     if not flattest.case.keeps_cap(flattest.at):
         raise _infeasible(problem, flattest, hint)
     return best(better(flattest.case, flattest.at, 0.0), math.inf, nodes)[0]
@@ -155,7 +157,7 @@ def _infeasible(problem: Problem, flattest: Level, hint: float | None) -> Infeas
     )
 
 
-def _bytes(problem: Problem, case: Case, at: Ints | None) -> Bytes:
+def _bytes(problem: Problem, case: FreeCase, at: Ints | None) -> Bytes:
     """The bytes that move, as the plan will state them."""
     return math.inf if at is None else Plan.of(problem, case.owner(at), case.workers).cost
 

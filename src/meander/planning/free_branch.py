@@ -74,7 +74,7 @@ def branch(
     child, child_bound = np.empty((m + 1, n), dtype=np.int64), np.empty((m + 1, n))
     count, turn = np.zeros(m + 1, dtype=np.int64), np.zeros(m + 1, dtype=np.int64)
     kept_used, kept_home, kept_target = np.empty(m + 1), np.empty(m + 1), np.empty(m + 1)
-    chosen = np.full(m + 1, NOWHERE, dtype=np.int64)
+    slot = np.full(m + 1, NOWHERE, dtype=np.int64)
     best, best_at = ceiling, np.full(m, NOWHERE, dtype=np.int64)
 
     visited, d, fresh = 0, 0, True
@@ -89,7 +89,7 @@ def branch(
                 if cost[d] < best * SAME or best == np.inf:
                     best = cost[d]
                     for i in range(m):
-                        best_at[order[i]] = chosen[i]
+                        best_at[order[i]] = slot[i]
             elif not _wasted(used, room, lightest, rest[d]) and not _known(
                 d, cost[d], used, grain, last, alike, seen, seen_cost
             ):
@@ -137,7 +137,7 @@ def branch(
             b = order[d]
             t, h = child[d, turn[d]], home[b]
             turn[d] += 1
-            chosen[d] = t
+            slot[d] = t
             kept_used[d], kept_target[d] = used[t], bound[t]
             used[t] += load[b]
             if h >= 0:
@@ -154,7 +154,7 @@ def branch(
             d -= 1
             if d >= 0:
                 b = order[d]
-                t, h = chosen[d], home[b]
+                t, h = slot[d], home[b]
                 used[t], bound[t] = kept_used[d], kept_target[d]
                 if h >= 0:
                     bound[h] = kept_home[d]
@@ -308,8 +308,8 @@ def rework(
                 room[member[at[i]]] += load[i]
                 if lodging[x] >= 0 and home[i] != at[i]:
                     old += state[i]
-            to, new, looked = branch(load[some], state[some], lodging, room, old, NODES)
-            visited += looked + size + m // 64  # what it takes to find them counts too
+            to, new, visits = branch(load[some], state[some], lodging, room, old, NODES)
+            visited += visits + size + m // 64  # what it takes to find them counts too
             if new < old * SAME:
                 cost += new - old
                 for x in range(size):

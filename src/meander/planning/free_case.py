@@ -23,21 +23,21 @@ SAME = 1 - 1e-10
 
 
 @dataclass(frozen=True)
-class Case:
+class FreeCase:
     """These workers and no others, as slots 0, 1, ... by ascending id.
 
     Attributes:
         workers: who will be there.
         settled: the slot of each bin of the problem that has no choice, because it is pinned or weighs as good as
             nothing; NOWHERE for the others.
-        bins: those others. All arrays below that speak of bins speak of these.
+        bins: those others. All arrays below that are by bin are by these bins.
         load: their load, above 0.
         state: their bytes.
         home: their slot now, NOWHERE where the owner leaves.
         held: load of the settled bins of each slot.
         speed: capacity of each slot.
         room: the load each slot can take beside what it holds.
-        limit: the load per unit of capacity that nobody may exceed.
+        limit: the load per unit of capacity that no worker may exceed.
         grain: what all loads are multiples of, or 0.
         forced: bytes of all bins whose owner leaves.
 
@@ -58,7 +58,7 @@ class Case:
     forced: float
 
     @classmethod
-    def of(cls, problem: Problem, workers: tuple[WorkerId, ...], capacity: float | None = None) -> Case:
+    def of(cls, problem: Problem, workers: tuple[WorkerId, ...], capacity: float | None = None) -> FreeCase:
         """Return the case of these workers; `capacity` replaces the sum of theirs in the load cap."""
         ids, owner = np.array(workers), np.array(problem.owner)
         slot = np.minimum(np.searchsorted(ids, owner), ids.size - 1)
@@ -93,7 +93,7 @@ class Case:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the pinned bins alone are too much for someone, or all bins for all."""
+        """Whether the pinned bins alone are too much for a worker, or all bins for all workers."""
         return bool((self.room < 0).any() or self.room.sum() < self.load.sum() * (1 - ROUNDING))
 
     def owner(self, at: Ints) -> list[WorkerId]:
@@ -112,7 +112,7 @@ class Case:
         return self.held + np.bincount(at, self.load, minlength=self.speed.size)
 
     def keeps_cap(self, at: Ints) -> bool:
-        """Whether nobody's load exceeds the cap, up to rounding."""
+        """Whether no load exceeds the cap, up to rounding."""
         return bool((self.loads(at) <= self.limit * self.speed * (1 + ROUNDING - MARGIN)).all())
 
     def chosen(self, at: Ints) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from meander.planning import free_kernel
-from meander.planning.free_case import NOWHERE, Case
+from meander.planning.free_case import NOWHERE, FreeCase
 from meander.planning.free_search import SHED_STEPS
 from meander.planning.problem import Problem
 from meander.types import WorkerId
@@ -82,7 +82,7 @@ def largest_caps(problem: Problem) -> dict[WorkerId, float]:
 def _price_of_leaving(problem: Problem) -> dict[WorkerId, float]:
     """Return for each worker that may leave the bytes it sheds then, less those it would have to shed anyway."""
     speed = math.fsum(problem.capacity(w) for w in problem.survivors) * problem.wanted / len(problem.survivors)
-    case = Case.of(problem, problem.survivors, capacity=speed)
+    case = FreeCase.of(problem, problem.survivors, capacity=speed)
     order = free_kernel.by_bytes_per_load(case.load, case.state)
     *_, floors = free_kernel.shed(case.load, case.state, case.home, np.maximum(case.room, 0), order, SHED_STEPS)
     slot = {w: k for k, w in enumerate(problem.survivors)}

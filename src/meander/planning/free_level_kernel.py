@@ -1,4 +1,4 @@
-"""Evening out loads by shifts and swaps: the inner loop of `free_level`, and of `free` where room is tight."""
+"""Evening out loads by moves and swaps: the inner loop of `free_level`, and of `free` where room is tight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meander.planning.free_case import NOWHERE, SAME, Floats, Ints
 def flatten(
     load: Floats, state: Floats, home: Ints, at: Ints, used: Floats, speed: Floats, enough: float, steps: int
 ) -> float:
-    """Even out an assignment, in place, until nobody's load per speed exceeds `enough`; return the highest then.
+    """Even out an assignment, in place, until no load per speed exceeds `enough`; return the highest then.
 
     First every bin that is NOWHERE goes where it weighs least, the heaviest first. Then the worst off gives a bin to
     someone, or swaps one, so that the worse of the two is as well off as can be, and at equal merit for the fewest
@@ -28,7 +28,7 @@ def flatten(
                     target = k
             at[j] = target
             used[target] += load[j]
-    here = np.empty(m, dtype=np.int64)
+    own = np.empty(m, dtype=np.int64)
     step = 0
     while True:
         k = int(np.argmax(used / speed))
@@ -38,12 +38,12 @@ def flatten(
         size = 0
         for i in range(m):
             if at[i] == k:
-                here[size] = i
+                own[size] = i
                 size += 1
         best, best_price = worst * SAME, np.inf
         give, take, to = NOWHERE, NOWHERE, NOWHERE
         for x in range(size):
-            i = here[x]
+            i = own[x]
             out = _price(i, k, state, home)
             for j in range(-n, m):
                 # Below 0: nothing in return, from slot -1 - j.

@@ -109,7 +109,7 @@ class Handover:
 
     @cached_property
     def is_open(self) -> bool:
-        """Whether there can be a choice that meets both conditions, as far as a first look tells."""
+        """Whether there can be a choice that meets both conditions, by a quick test."""
         return self.floor < min(self.ceiling, math.fsum(part.load for part in self.parts))
 
     @cached_property

@@ -44,7 +44,7 @@ def anneal(handover: Handover, rng: Random, start: float, end: float, eta: float
         return handover.score(walk.sums)
 
     now = best = value()
-    answer = walk.chosen
+    answer = walk.indices
     temperature = start
     while temperature > end:
         for _ in handover.parts:
@@ -55,7 +55,7 @@ def anneal(handover: Handover, rng: Random, start: float, end: float, eta: float
                 walk.accept()
                 now = new
                 if now > best:
-                    best, answer = now, walk.chosen
+                    best, answer = now, walk.indices
             else:
                 walk.reject(before)
         walk.sum_afresh()
@@ -67,8 +67,8 @@ def greedy(handover: Handover) -> list[int] | None:
     """Return the bins with the best mif of their own, within (31), until (30) holds."""
     if not handover.is_open:
         return None
-    chosen, load = _fill(handover, handover.ceiling, handover.floor)
-    return chosen if load > handover.floor else None
+    indices, load = _fill(handover, handover.ceiling, handover.floor)
+    return indices if load > handover.floor else None
 
 
 def exhaustive(handover: Handover) -> list[int] | None:
@@ -89,23 +89,23 @@ def exhaustive(handover: Handover) -> list[int] | None:
     rest = [math.fsum(parts[i].load for i in order[depth:]) for depth in range(count + 1)]
     best: Score | None = None
     answer: list[int] | None = None
-    chosen: list[int] = []
+    indices: list[int] = []
 
     def visit(depth: int, sums: Sums) -> None:
         nonlocal best, answer
         if depth == count:
             score = handover.score(sums) if sums.load > handover.floor else None
             if score is not None and (best is None or score > best):
-                best, answer = score, sorted(chosen)
+                best, answer = score, sorted(indices)
             return
         if sums.load + rest[depth] <= handover.floor:
             return
         i = order[depth]
         if sums.load + parts[i].load < handover.ceiling:
-            chosen.append(i)
+            indices.append(i)
             a, b = sums, parts[i]
             visit(depth + 1, Sums(a.load + b.load, a.work + b.work, a.rows + b.rows, a.tuples + b.tuples))
-            chosen.pop()
+            indices.pop()
         visit(depth + 1, sums)
 
     visit(0, NOTHING)
@@ -118,9 +118,9 @@ def shed(handover: Handover) -> list[int] | None:
     Bins with the best mif of their own go first, as many as bring the target up to the mean and no further.
     Where none is that light, the single best one goes. (31) holds either way.
     """
-    chosen, load = _fill(handover, min(handover.ceiling, handover.fair * (1 + ROUNDING)), math.inf)
+    indices, load = _fill(handover, min(handover.ceiling, handover.fair * (1 + ROUNDING)), math.inf)
     if load > 0:
-        return chosen
+        return indices
     heavy = [i for i, part in enumerate(handover.parts) if part.load > 0]
     return [max(heavy, key=lambda i: handover.score(handover.parts[i]))] if heavy else None
 
@@ -134,15 +134,15 @@ def _acceptance(new: Score, now: Score, scale: float, temperature: float) -> flo
 
 def _fill(handover: Handover, limit: float, enough: float) -> tuple[list[int], float]:
     """Take bins, best mif first, that keep the load below `limit`, until it is above `enough`."""
-    chosen, load = [], 0.0
+    indices, load = [], 0.0
     order = sorted(range(len(handover.parts)), key=lambda i: handover.score(handover.parts[i]), reverse=True)
     for i in order:
         if load > enough:
             break
         if handover.parts[i].load > 0 and load + handover.parts[i].load < limit:
-            chosen.append(i)
+            indices.append(i)
             load += handover.parts[i].load
-    return sorted(chosen), load
+    return sorted(indices), load
 
 
 class _Walk:
@@ -169,7 +169,7 @@ class _Walk:
         self.sum_afresh()
 
     @property
-    def chosen(self) -> list[int]:
+    def indices(self) -> list[int]:
         return sorted(self.order[: self.size])
 
     def sum_afresh(self) -> None:

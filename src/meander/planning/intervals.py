@@ -32,7 +32,7 @@ def prefix_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def target_of(problem: Problem, pieces: Sequence[Piece]) -> Target:
-    """Give each piece to its keeper, and the others, also empty ones, to whoever is left, lowest ids first."""
+    """Give each piece to its keeper, and the others, also empty ones, to the other workers, lowest ids first."""
     kept = {piece.keeper for piece in pieces if piece.keeper is not None}
     others = [w for w in problem.candidates if w not in kept]
     owner: list[WorkerId] = []

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Concatenate, Generic, NamedTuple, ParamSpec
 
-from meander.named import Named
+from meander.options import Named
 from meander.planning.plans import Plan
 from meander.planning.problem import Problem
 from meander.types import WorkerId
@@ -35,6 +35,8 @@ class Planner(Named, Generic[Options]):
         summary: one line for people.
         keeps_cap: whether every answer keeps the load cap (else `Infeasible` is raised).
         contiguous: whether every answer gives each worker one interval of neighbouring bins.
+        starts_alone: whether a comparison begins with its own map, since its answer does not depend on who owns what
+            now; or the name of the planner with whose map it begins.
     """
 
     kind = "planner"
@@ -45,11 +47,13 @@ class Planner(Named, Generic[Options]):
         keeps_cap: bool,
         contiguous: bool,
         name: str | None = None,
+        starts_alone: bool | str = False,
     ) -> None:
         super().__init__(target, name)
         self.target = target
         self.keeps_cap = keeps_cap
         self.contiguous = contiguous
+        self.starts_alone = starts_alone
         self.__signature__ = inspect.signature(target).replace(return_annotation=Plan)
 
     def __call__(self, problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Plan:
@@ -67,11 +71,11 @@ class Planner(Named, Generic[Options]):
 
 
 def planner(
-    *, keeps_cap: bool, contiguous: bool = False, name: str | None = None
+    *, keeps_cap: bool, contiguous: bool = False, name: str | None = None, starts_alone: bool | str = False
 ) -> Callable[[Callable[Concatenate[Problem, Options], Target]], Planner[Options]]:
     """Make a planner of a function that decides a target; its name and docstring become the planner's."""
 
     def make(target: Callable[Concatenate[Problem, Options], Target]) -> Planner[Options]:
-        return Planner(target, keeps_cap, contiguous, name)
+        return Planner(target, keeps_cap, contiguous, name, starts_alone)
 
     return make

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from meander.errors import InvalidPlan
+from meander.options import total
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import BinId, Bytes, Move, WorkerId
-from meander.values import total
 
 
 @dataclass(frozen=True)

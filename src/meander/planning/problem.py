@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.errors import InvalidProblem
+from meander.options import amount, kind, listed, number, whole, worker_id
 from meander.types import Assignment, BinId, Bytes, WorkerId, is_contiguous
-from meander.values import amount, kind, listed, number, whole, worker_id
 
 ROUNDING = 1e-9
 """A load counts as within its cap up to this relative excess: sums of floats are not exact."""
@@ -127,8 +127,12 @@ class Problem:
                 "unpin bins or keep more workers"
             )
 
-    def _capacities(self, given: Mapping[int, float] | Sequence[float]) -> dict[WorkerId, float]:
-        pairs = given.items() if isinstance(given, Mapping) else enumerate(listed("capacities", given, InvalidProblem))
+    def _capacities(self, capacities: Mapping[int, float] | Sequence[float]) -> dict[WorkerId, float]:
+        pairs = (
+            capacities.items()
+            if isinstance(capacities, Mapping)
+            else enumerate(listed("capacities", capacities, InvalidProblem))
+        )
         known = {*self.current, *self.candidates}
         checked = {}
         for key, value in pairs:
@@ -289,9 +293,9 @@ def _worker(what: str, value: object) -> WorkerId:
 
 
 def _ids(name: str, values: Iterable[int]) -> tuple[WorkerId, ...]:
-    # A set will do here: ids have no order.
-    given = values if isinstance(values, Set) else listed(name, values, InvalidProblem)
-    return tuple(sorted({_worker(f"a worker in {name}", w) for w in given}))
+    # A set is allowed: ids have no order.
+    ids = values if isinstance(values, Set) else listed(name, values, InvalidProblem)
+    return tuple(sorted({_worker(f"a worker in {name}", w) for w in ids}))
 
 
 def _bin(value: object, bins: int) -> BinId:

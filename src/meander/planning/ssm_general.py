@@ -144,7 +144,7 @@ class _Search:
     def least_tau(self) -> float | None:
         """The tau that some contiguous assignment within the cap needs, whatever it gains; None if there is none."""
         only_pinned = replace(self, owner=np.where(self.pinned, self.owner, NOBODY))
-        forgetful = _Memory.none(self.problem.bins, len(self.owners))
+        forgetful = _OwnerMemory.none(self.problem.bins, len(self.owners))
         value, pieces = only_pinned.table(forgetful, np.zeros(len(self.owners)))
         if value == -math.inf:
             return None
@@ -154,13 +154,13 @@ class _Search:
 
     def run(self, already: float) -> tuple[float, list[Piece] | None]:
         """Return the best gain and its pieces, or nothing if no answer gains more than `already`."""
-        memory = _Memory.of_longest_runs(self.owner, len(self.owners))
+        memory = _OwnerMemory.of_longest_runs(self.owner, len(self.owners))
         price = np.zeros(len(self.owners))
         lower, best = already, None
         enough = self._enough()
         while True:
             upper, stale, scale = math.inf, 0, 1.0
-            # Without prices first: an answer that uses nobody twice is then optimal as it stands.
+            # Without prices first: an answer that uses no owner twice is then optimal as it stands.
             trials = [np.zeros(len(self.owners)), price] if price.any() else [price]
             while stale < PATIENCE:
                 price = trials.pop(0) if trials else price
@@ -182,11 +182,11 @@ class _Search:
                     slope = uses - 1
                     step = scale * (bound - lower) / max(1, int((slope * slope).sum()))
                     price = np.maximum(0.0, price + step * slope)
-            # The unpriced answer uses someone twice, else it would have been the last: so the memory always grows.
+            # The unpriced answer uses an owner twice, else it would have been the last; so the memory always grows.
             memory.grow(relaxed, self.owners)
             memory.grow(unpriced, self.owners)
 
-    def table(self, memory: _Memory, price: NDArray[np.float64]) -> tuple[float, list[Piece]]:
+    def table(self, memory: _OwnerMemory, price: NDArray[np.float64]) -> tuple[float, list[Piece]]:
         """Solve the relaxed problem: its value after prices, and its pieces."""
         held, slot = memory.slots()
         cells = (self.problem.bins + 1) * self.spent.size * 2 ** held.shape[1]
@@ -263,7 +263,7 @@ class _Search:
 
 
 @dataclass
-class _Memory:
+class _OwnerMemory:
     """Along which boundaries the table remembers that an owner is used: first[w] <= x < last[w]."""
 
     bins: int
@@ -271,11 +271,11 @@ class _Memory:
     last: list[int]
 
     @classmethod
-    def none(cls, bins: int, owners: int) -> _Memory:
+    def none(cls, bins: int, owners: int) -> _OwnerMemory:
         return cls(bins, [0] * owners, [0] * owners)
 
     @classmethod
-    def of_longest_runs(cls, owner: NDArray[np.int64], owners: int) -> _Memory:
+    def of_longest_runs(cls, owner: NDArray[np.int64], owners: int) -> _OwnerMemory:
         memory = cls.none(owner.size, owners)
         for start, stop, w in runs([WorkerId(int(w)) for w in owner]):
             if w != NOBODY and stop - start > memory.last[w] - memory.first[w] + 1:
@@ -304,10 +304,10 @@ class _Memory:
         for w in sorted(range(len(self.first)), key=lambda w: (self.first[w], w)):
             if self.first[w] >= self.last[w]:
                 continue
-            chosen = next((s for s, x in enumerate(free_from) if x <= self.first[w]), len(free_from))
-            if chosen == len(free_from):
+            free = next((s for s, x in enumerate(free_from) if x <= self.first[w]), len(free_from))
+            if free == len(free_from):
                 free_from.append(0)
-            slot[w], free_from[chosen] = chosen, self.last[w]
+            slot[w], free_from[free] = free, self.last[w]
         held = np.full((self.bins + 1, max(1, len(free_from))), NOBODY)
         for w in range(len(self.first)):
             held[self.first[w] : self.last[w], slot[w]] = w
@@ -323,8 +323,8 @@ def _too_many_capacities(problem: Problem, different: int) -> TooLarge:
 
 def _largest_cap(problem: Problem) -> float:
     fastest = sorted((problem.capacity(w) for w in problem.candidates), reverse=True)
-    chosen = fastest[: problem.wanted]
-    return (1 + problem.tau) * problem.total_load * fastest[0] / math.fsum(chosen)
+    speeds = fastest[: problem.wanted]
+    return (1 + problem.tau) * problem.total_load * fastest[0] / math.fsum(speeds)
 
 
 def _smallest_tau(problem: Problem) -> tuple[float | None, str]:

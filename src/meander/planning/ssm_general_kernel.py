@@ -2,7 +2,7 @@
 
 best[x, v, mask] is the largest gain for bins 0..x-1, where v counts the workers spent of each capacity class
 (mixed radix) and mask holds the owners that are used already, among those *remembered* at x. Remembering everyone at
-every x would be exact and far too large; whom to remember where is the caller's choice, and its answer says whether
+every x would be exact and far too large; the caller chooses which owner to remember where, and its answer says whether
 it was enough. `price` is charged for each use of an owner as keeper.
 """
 
@@ -73,7 +73,7 @@ def fill(
         for v in range(size):
             if best[l, v].max() > NEVER:
                 lowest, highest = min(lowest, v), v
-        found, pin_owner, pins_in = 0, NOBODY, 0
+        owners, pin_owner, pins_in = 0, NOBODY, 0
         for r in range(l + 1, m + 1 if highest >= 0 else 0):
             weight = load[r] - load[l]
             if weight > widest:
@@ -82,14 +82,14 @@ def fill(
             w = owner[j]
             if w != NOBODY:
                 fresh = True
-                for i in range(found):
+                for i in range(owners):
                     if seen[i] == w:
                         fresh = False
                         break
                 if fresh:
-                    seen[found] = w
+                    seen[owners] = w
                     gain[w] = 0.0
-                    found += 1
+                    owners += 1
                 gain[w] += state[j]
             if pinned[j]:
                 if pin_owner != NOBODY and pin_owner != w:
@@ -101,20 +101,20 @@ def fill(
                 if memory[l, s] != NOBODY and memory[l, s] == memory[r, s]:
                     carried |= 1 << s
             # One blank choice per class, then one choice per owner met.
-            for choice in range(count.size + found):
+            for choice in range(count.size + owners):
                 if choice < count.size:
                     if pin_owner != NOBODY:
                         continue
                     who, c, value = NOBODY - 1 - choice, choice, 0.0
-                    here, there = 0, 0
+                    bit_before, bit_after = 0, 0
                 else:
                     who = seen[choice - count.size]
                     if pins[who] != (pins_in if pin_owner == who else 0) or (pin_owner != NOBODY and pin_owner != who):
                         continue
                     c, value = class_of[who], gain[who] - price[who]
                     bit = 1 << slot[who]
-                    here = bit if memory[l, slot[who]] == who else 0
-                    there = bit if memory[r, slot[who]] == who else 0
+                    bit_before = bit if memory[l, slot[who]] == who else 0
+                    bit_after = bit if memory[r, slot[who]] == who else 0
                 if weight > cap[c]:
                     continue
                 for v in range(lowest, min(highest + 1, size - stride[c])):
@@ -123,9 +123,9 @@ def fill(
                     to = v + stride[c]
                     for mask in range(masks):
                         known = best[l, v, mask]
-                        if known == NEVER or mask & here:
+                        if known == NEVER or mask & bit_before:
                             continue
-                        after = (mask & carried) | there
+                        after = (mask & carried) | bit_after
                         if known + value > best[r, to, after]:
                             best[r, to, after] = known + value
                             from_left[r, to, after] = l

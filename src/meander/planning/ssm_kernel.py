@@ -106,9 +106,9 @@ def gains(
         y = run_of[begin]
         while y < edge.size - 1 and edge[y] < last[k + 1]:
             a, b = edge[y], edge[y + 1]
-            here = max(a, begin)
-            mid, head_free, head_used, head_own = here, NEVER, NEVER, NEVER
-            for r in range(here + 1, min(b, last[k + 1]) + 1):
+            start = max(a, begin)
+            mid, head_free, head_used, head_own = start, NEVER, NEVER, NEVER
+            for r in range(start + 1, min(b, last[k + 1]) + 1):
                 l = r - 1
                 head_free = max(head_free, old_free[l])
                 head_used = max(head_used, old_used[l])
@@ -117,7 +117,7 @@ def gains(
                     continue
                 lo = max(left[r], begin)
                 # The part of the window in this run.
-                q = max(lo, here)
+                q = max(lo, start)
                 best_free, best_used, best_own = NEVER, NEVER, NEVER
                 if q < r:
                     if q >= mid:
@@ -131,13 +131,13 @@ def gains(
                     best_free = max(tail_free[q], head_free)
                     best_used = max(tail_used[q], head_used)
                     best_own = max(tail_own[q], head_own)
-                # The part of the window in the runs before: positions lo..here-1, `here` being the end of the last.
+                # The part of the window in the runs before: positions lo..start-1, `start` being the end of the last.
                 best_any, best_pair = NEVER, NEVER
-                if lo < here:
+                if lo < start:
                     if lo >= past_mid:
                         s_any, s_whole, s_pair = NEVER, NEVER, NEVER
-                        z = run_of[here - 1]
-                        for x in range(here - 1, lo - 1, -1):
+                        z = run_of[start - 1]
+                        for x in range(start - 1, lo - 1, -1):
                             if x < edge[z]:
                                 z -= 1
                             rest = old_free[x] + (state[edge[z + 1]] - state[x]) if keeps[z] else NEVER
@@ -147,7 +147,7 @@ def gains(
                             if x == edge[z] and keeps[z]:
                                 s_whole = max(s_whole, state[edge[z + 1]] - state[x])
                             tail_any[x], tail_whole[x], tail_pair[x] = s_any, s_whole, s_pair
-                        past_mid, past_any, past_whole, past_pair = here, NEVER, NEVER, NEVER
+                        past_mid, past_any, past_whole, past_pair = start, NEVER, NEVER, NEVER
                     best_any = max(tail_any[lo], past_any)
                     best_pair = max(tail_pair[lo], past_pair, tail_any[lo] + past_whole)
                 unkept = max(best_free, best_any, best_pair, old_free[r])
@@ -159,7 +159,7 @@ def gains(
                 else:
                     new_free[r] = max(unkept, kept)
             if b <= last[k + 1]:  # this run now lies behind: append its positions
-                for x in range(here, b):
+                for x in range(start, b):
                     rest = old_free[x] + (state[b] - state[x]) if keeps[y] else NEVER
                     value = max(old_free[x], old_used[x])
                     if x == a and keeps[y]:

@@ -11,13 +11,13 @@ import numpy as np
 
 from meander.errors import InvalidOption
 from meander.measure.imbalance import computing_load, resource
+from meander.options import amount, listed, positive, worker_id
 from meander.planning.handover import Sums
 from meander.planning.problem import LARGEST_NUMBER, Problem
 from meander.types import WorkerId
-from meander.values import amount, listed, positive, worker_id
 
 BUSIEST = 0.9
-"""How busy the busiest worker is taken to be where nobody says how fast workers serve."""
+"""How busy the busiest worker is taken to be where the service rates are not given."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,22 @@ class Workload:
         service: Mapping[int, float] | float | None,
     ) -> Workload:
         """Put together what is given and what follows from it; see the options of `annealing`."""
-        told = {"stored": stored, "queued": queued, "computing": computing, "arrivals": arrivals}
-        given = {name: _per_bin(name, values, problem.bins) for name, values in told.items() if values is not None}
+        arguments = {"stored": stored, "queued": queued, "computing": computing, "arrivals": arrivals}
+        columns = {
+            name: _per_bin(name, values, problem.bins) for name, values in arguments.items() if values is not None
+        }
         load = work = [float(x) for x in problem.load]
         gamma = float(amount("gamma", gamma))
-        if "stored" in given and "queued" in given:
+        if "stored" in columns and "queued" in columns:
             with np.errstate(over="ignore"):
-                load = resource(given["stored"], given["queued"], gamma).tolist()
-                work = computing_load(given["stored"], given["queued"]).tolist()
+                load = resource(columns["stored"], columns["queued"], gamma).tolist()
+                work = computing_load(columns["stored"], columns["queued"]).tolist()
             _refuse_overflow(load, work)
         else:
             resource([], [], gamma)
-        work = given.get("computing", work)
-        rows = given.get("arrivals", given.get("queued", load))
-        tuples = given.get("stored", [float(x) for x in problem.state])
+        work = columns.get("computing", work)
+        rows = columns.get("arrivals", columns.get("queued", load))
+        tuples = columns.get("stored", [float(x) for x in problem.state])
         parts = tuple(starmap(Sums, zip(load, work, rows, tuples, strict=True)))
         everything = Sums.of(parts)
         row_work = everything.work / everything.rows if everything.work > 0 and everything.rows > 0 else 1.0
@@ -105,10 +107,10 @@ def _rates(service: Mapping[int, float], everyone: Sequence[WorkerId]) -> dict[W
 
 
 def _per_bin(name: str, values: object, bins: int) -> list[float]:
-    given = listed(name, values)
-    if len(given) != bins:
-        raise InvalidOption(f"{name} has {len(given)} entries but there are {bins} bins; give one for each")
-    amounts = [float(amount(f"{name} of bin {j}", value)) for j, value in enumerate(given)]
+    entries = listed(name, values)
+    if len(entries) != bins:
+        raise InvalidOption(f"{name} has {len(entries)} entries but there are {bins} bins; give one for each")
+    amounts = [float(amount(f"{name} of bin {j}", value)) for j, value in enumerate(entries)]
     for j, value in enumerate(amounts):
         if value > LARGEST_NUMBER:
             raise InvalidOption(f"{name} of bin {j} is {value:g}, more than {LARGEST_NUMBER:g}; use a larger unit")

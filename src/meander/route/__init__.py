@@ -1,6 +1,6 @@
-"""The way from a key to its bin: the same hash in the JVM and here, and typed keys as plain arrays.
+"""From a key to its bin: the same hash as in the JVM, and typed keys as plain arrays.
 
-Pure: Arrow columns in, NumPy arrays out. Nothing here knows of state, operators or Spark.
+Pure: Arrow columns in, NumPy arrays out. The package depends on no state, operator or Spark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arrow columns as plain arrays for kernels, and back; without a copy where the layouts agree.
 
-Every array made here is contiguous, aligned and writable in NumPy's eyes, because Numba compiles a kernel anew for
-arrays that are not. Nobody writes to them: the memory is Arrow's.
+Every array is contiguous, aligned and flagged writable, because Numba compiles a kernel again for arrays that are
+not. Do not write to them: the memory is Arrow's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The hash that chooses a key's bin: the same number here as Spark's own `xxhash64` gives in the JVM.
+"""The hash that chooses a key's bin: the same number as Spark's `xxhash64` in the JVM.
 
-A row's bin is the high bits of that hash, so that Spark can send it to its worker without a line of Python, and the
-worker finds the same bin again.
+A row's bin is the high bits of that hash, so that Spark can send it to its worker without any Python, and the
+worker computes the same bin.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
+from meander.options import whole
 from meander.route.columns import (
     ALLOWED,
     is_narrow,
@@ -26,7 +27,6 @@ from meander.route.columns import (
     words_of,
 )
 from meander.route.hashing_kernel import chain_narrow, chain_octets, chain_words, hash_octets
-from meander.values import whole
 
 SEED = 42
 """The seed of Spark's `xxhash64`."""

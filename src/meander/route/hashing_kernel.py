@@ -82,7 +82,7 @@ def _half(data: Octets, at: np.uint64) -> np.uint64:
 
 @kernel
 def _word(data: Octets, at: np.uint64) -> np.uint64:
-    # Spelled out in one function: only so the compiler makes one load of eight.
+    # Spelled out in one function: only then the compiler merges the eight loads into one.
     return (
         np.uint64(data[at])
         | (np.uint64(data[at + ONE]) << S8)

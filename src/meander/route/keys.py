@@ -1,4 +1,4 @@
-"""Typed keys as bytes or words: what an index compares, and the hashes that choose bins and slots.
+"""Typed keys as bytes or words, for indexes to compare, and the hashes that choose bins and slots.
 
 A key is a tuple of columns. The leading ones choose its bin; trailing ones, such as the start of a window or a
 sequence number, only tell rows of the same bin apart.
@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meander.errors import InvalidOption, TooLarge
+from meander.options import whole
 from meander.route.columns import (
     ALLOWED,
     LARGEST_OFFSET,
@@ -36,7 +37,6 @@ from meander.route.keys_kernel import (
     unpack_octets,
     unpack_words,
 )
-from meander.values import whole
 
 Octets = NDArray[np.uint8]
 Words = NDArray[np.int64]
@@ -97,7 +97,7 @@ class KeyType:
         return len(self.fields) > 1 or is_octets(self.fields[0][1])
 
     def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Keys:
-        """Return the keys that stand in these columns, one for each row; there must be no nulls in them."""
+        """Return the keys in these columns, one for each row; nulls are refused."""
         if len(columns) != len(self.fields):
             raise InvalidOption(f"the key {', '.join(self.names)} has {len(self.fields)} columns, not {len(columns)}")
         arrays = [self._checked(*field, whole_column(each)) for field, each in zip(self.fields, columns, strict=True)]
@@ -109,7 +109,7 @@ class KeyType:
         return Keys(self, None, offsets, data, spread, hashes)
 
     def decode(self, keys: Keys) -> list[pa.Array]:
-        """Return the columns that these keys were made of."""
+        """Return the columns of these keys."""
         if keys.words is not None:
             return [column_of_words(keys.words, self.types[0])]
         offsets, data = keys.packed

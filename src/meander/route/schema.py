@@ -1,6 +1,6 @@
-"""Schemas from text: "user string, ts timestamp, gap_s double", in Spark's words, as Arrow types.
+"""Schemas from text: "user string, ts timestamp, gap_s double", in Spark's DDL, as Arrow types.
 
-The answer is what Spark itself hands over for such columns, so that what a user declares and what arrives are equal.
+The types are those in which Spark hands over such columns, so that declared and arriving schemas are equal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_DIGITS = 38
 """The precision that a decimal may have."""
 
 DEEPEST = 50
-"""How deep arrays, maps and structs may stand in each other."""
+"""How deep arrays, maps and structs may be nested."""
 
 _PLAIN: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -81,22 +81,22 @@ class _Reader:
         pieces, end = [], 0
         text = self.ddl.rstrip()
         while end < len(text):
-            found = _PIECE.match(text, end)
-            if found is None:
+            match = _PIECE.match(text, end)
+            if match is None:
                 rest = text[end:].lstrip()
                 advice = "close the backquote" if rest.startswith("`") else "put names with such signs in backquotes"
                 raise InvalidOption(f"{rest.split()[0]!r} in the schema {self.ddl!r} cannot be read; {advice}")
-            pieces.append(found[0].strip() if found["quoted"] is None else found["quoted"])
-            end = found.end()
+            pieces.append(match[0].strip() if match["quoted"] is None else match["quoted"])
+            end = match.end()
         return pieces
 
     def _next(self) -> str | None:
         return self.pieces[self.at] if self.at < len(self.pieces) else None
 
     def _skip(self, mark: str) -> bool:
-        found = (self._next() or "").lower() == mark
-        self.at += found
-        return found
+        is_next = (self._next() or "").lower() == mark
+        self.at += is_next
+        return is_next
 
     def _expect(self, mark: str, what: str) -> None:
         if not self._skip(mark):

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
-from meander.named import chosen
+from meander.options import chosen
 from meander.scheduling.all_at_once import all_at_once
 from meander.scheduling.batched import batched
 from meander.scheduling.check import check_schedule

@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from fractions import Fraction
 
+from meander.options import positive, whole
 from meander.scheduling.colouring import Edge, colour_evenly, grouped, numbered
 from meander.scheduling.steps import Step, as_schedule
 from meander.types import Bytes, Move, WorkerId
-from meander.values import positive, whole
 
 DEFAULT_MAX_BINS = 16
 

@@ -76,19 +76,19 @@ class _Colouring:
         """Colour one more edge, with the first colour from `start` on that is free at both ends, if any."""
         left, right = self.edges[edge]
         used = self.used[0][left] | self.used[1][right]
-        chosen = start + _lowest_zero(used >> start)
-        if chosen >= self.colours:
-            chosen = _lowest_zero(used)
-        if chosen >= self.colours:
-            chosen = _lowest_zero(self.used[0][left])
+        colour = start + _lowest_zero(used >> start)
+        if colour >= self.colours:
+            colour = _lowest_zero(used)
+        if colour >= self.colours:
+            colour = _lowest_zero(self.used[0][left])
             other = _lowest_zero(self.used[1][right])
             # The path never comes to `left`: it would arrive there by the colour that is free there.
-            self.swap(list(self.path(1, right, chosen, other)), chosen, other)
+            self.swap(list(self.path(1, right, colour, other)), colour, other)
         for side, vertex in ((0, left), (1, right)):
-            self.at[side][vertex][chosen] = edge
-            self.used[side][vertex] |= 1 << chosen
-        self.colour[edge] = chosen
-        return chosen
+            self.at[side][vertex][colour] = edge
+            self.used[side][vertex] |= 1 << colour
+        self.colour[edge] = colour
+        return colour
 
     def path(self, side: int, vertex: int, first: int, second: int) -> Iterator[int]:
         """Walk from a vertex along edges that alternate between two colours, as far as they go."""

@@ -18,7 +18,7 @@ class Covering:
 
     Attributes:
         edges: for each side and vertex, the set of its neighbours.
-        mate: for each side and vertex, whom it is matched with, or -1.
+        mate: for each side and vertex, the vertex it is matched with, or -1.
         matched: for each side, the set of vertices that are matched.
     """
 
@@ -52,13 +52,13 @@ class Covering:
         )
 
     def extend(self) -> None:
-        """Match as many vertices as possible; whoever is matched stays so."""
+        """Match as many vertices as possible; those that are matched stay so."""
         for vertex, neighbours in enumerate(self.edges[0]):
             if neighbours and self.mate[0][vertex] < 0:
                 self._cover(0, vertex, ALL)
 
     def _cover(self, side: int, root: int, keep: int) -> bool:
-        """Match `root` too, along an alternating path; on its side, nobody in `keep` loses a mate."""
+        """Match `root` too, along an alternating path; on its side, no vertex in `keep` loses its mate."""
         other, came_from, seen, queue = 1 - side, {}, 0, [root]
         for vertex in queue:
             new = self.edges[side][vertex] & ~seen

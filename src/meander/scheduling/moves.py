@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 
 from meander.errors import InvalidOption
+from meander.options import amount, listed, worker_id
 from meander.types import Assignment, BinId, Bytes, Move, WorkerId
-from meander.values import amount, listed, worker_id
 
 
 def moves_between(
@@ -37,13 +37,13 @@ def moves_between(
     ]
 
 
-def _owners(name: str, given: object) -> list[WorkerId]:
-    owners = given.owner if isinstance(given, Assignment) else listed(name, given)
+def _owners(name: str, source: object) -> list[WorkerId]:
+    owners = source.owner if isinstance(source, Assignment) else listed(name, source)
     return [WorkerId(worker_id(f"{name} of bin {j}", worker)) for j, worker in enumerate(owners)]
 
 
-def _sizes(given: object) -> list[Bytes]:
-    sizes = [amount(f"state of bin {j}", size) for j, size in enumerate(listed("state", given))]
+def _sizes(state: object) -> list[Bytes]:
+    sizes = [amount(f"state of bin {j}", size) for j, size in enumerate(listed("state", state))]
     try:
         math.fsum(sizes)
     except OverflowError:

@@ -13,12 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import accumulate
 
+from meander.options import total
 from meander.scheduling.colouring import colour, grouped, numbered
 from meander.scheduling.covering import Covering, bits
 from meander.scheduling.moves import moves_between
 from meander.scheduling.steps import Step, as_schedule
 from meander.types import Assignment, Bytes, Move, WorkerId
-from meander.values import total
 
 PRECISION_BITS = 48
 """Fractions of bytes are cut in units of the total divided by about two to this power: no phase is spent on
@@ -170,7 +170,7 @@ class _Copying:
         return step
 
     def _pairs(self) -> list[tuple[int, int]]:
-        """Choose who sends to whom: nobody may idle who has no time for it."""
+        """Choose who sends to which worker: none may idle that has no time for it."""
         while not self.wide.cover(self._busy(0), self._busy(1)):
             # Ends at one unit at the latest: there the theorem of Birkhoff and von Neumann promises an answer.
             self._set_threshold(self.threshold * 7 // 8)

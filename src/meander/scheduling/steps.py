@@ -10,10 +10,9 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from meander.errors import InvalidOption
-from meander.named import Named
+from meander.options import Named, whole
 from meander.scheduling.moves import moves_between
 from meander.types import Assignment, Bytes, Move
-from meander.values import whole
 
 Step = list[Move]
 """Moves that take effect at one batch, ascending by bin; an empty step is a batch without a move."""

@@ -1,7 +1,7 @@
 """The committed state of one table, for the bins that a worker holds.
 
-A batch never changes it: `apply` does, with a delta that is committed. What a call costs depends on the rows it is
-given, not on the rows that are there.
+A batch never changes it; `apply` does, with a committed delta. The cost of a call depends on the rows it takes, not
+on the rows in the table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Words = NDArray[np.int64]
 
 MOST_ROWS = 1 << 22
 MOST_WORDS = 1 << 27
-"""So many rows and words of heap are extracted in one piece, since Arrow's texts end at 2 GB."""
+"""The most rows and words of heap in one extracted piece, since Arrow's texts end at 2 GB."""
 
 NO_WORDS = np.empty(0, np.int64)
 
@@ -39,7 +39,7 @@ class Base(BinFiles):
 
     @classmethod
     def open(cls, path: Path, spec: TableSpec, bins: int) -> Base:
-        """Open a table's files in a directory; empty ones are made where there are none, or those of another table."""
+        """Open a table's files in a directory; creates empty ones where they are missing or of another table."""
         bits_of(bins)
         path.mkdir(parents=True, exist_ok=True)
         return cls(path, spec, bins)
@@ -55,7 +55,7 @@ class Base(BinFiles):
             self._write(changes(self.spec, self.layout, part, self.bins, self.directory[:, HELD]))
 
     def find(self, keys: Keys, order: Words | None = None) -> Words:
-        """The handle of each key, or -1; `order`, rows by bin, is made where it is missing. Good until a change."""
+        """The handle of each key, or -1, valid until a change; `order` is the rows by bin, computed by default."""
         bins = keys.bins(self.bins)
         if order is None:
             order = NO_WORDS
@@ -66,13 +66,13 @@ class Base(BinFiles):
 
     def seek(self, keys: Probe, order: Words = NO_WORDS) -> Words:
         """The handle of each key that is packed already, or -1."""
-        return self._found(keys, order, np.empty((self.layout.width - 1, 0), np.int64), NO_OCTETS)
+        return self._lookup(keys, order, np.empty((self.layout.width - 1, 0), np.int64), NO_OCTETS)
 
     def load(self, keys: Probe, order: Words) -> tuple[Words, Words, NDArray[np.uint8]]:
         """The handle of each key, the words of its values, a row for each column, and the marks of its row, or 0."""
         values = np.empty((self.layout.width - 1, keys.bins.size), np.int64)
         marks = np.empty(keys.bins.size * self.layout.marks, np.uint8)
-        return self._found(keys, order, values, marks), values, marks.reshape(-1, self.layout.marks)
+        return self._lookup(keys, order, values, marks), values, marks.reshape(-1, self.layout.marks)
 
     def read(self, handles: Words, at: int) -> tuple[Words, NDArray[np.bool_]]:
         """Value column `at` of these rows as words, and where it is not null; a handle of -1 has null."""
@@ -145,7 +145,7 @@ class Base(BinFiles):
         )  # fmt: skip
         self.trim(delta.bins)
 
-    def _found(self, keys: Probe, order: Words, values: Words, marks: NDArray[np.uint8]) -> Words:
+    def _lookup(self, keys: Probe, order: Words, values: Words, marks: NDArray[np.uint8]) -> Words:
         self.refresh()
         handles = np.empty(keys.bins.size, np.int64)
         base_kernel.find(

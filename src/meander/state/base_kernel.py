@@ -1,6 +1,6 @@
 """Finding and reading rows of the base: the inner loops. The layout is described in `layout`.
 
-A handle is bin << 32 | row. It is good until the base changes.
+A handle is bin << 32 | row. It is valid until the base changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Hashes = NDArray[np.uint64]
 Bins = NDArray[np.int32]
 Directory = NDArray[np.int64]
 
-# Numba's cache sees a change in this file only, so what layout.py says stands here again; a test compares them.
+# Numba's cache notices changes of this file only, so it repeats the constants of layout.py; a test compares them.
 HELD, ROWS, HIGH, GAP, CAPACITY, START, WORDS, HEAP, HEAP_WORDS, USED, GARBAGE, LOWEST = range(12)
 BLOCK = 32
 LOW = 0xFFFFFFFF
@@ -35,8 +35,8 @@ def find(
     A key is its word, or where keys are wide the reference to its record in `heap`. `order` may be empty: the keys are
     taken as they come.
 
-    Nearly all of the time goes into waiting for memory. So a group of keys at a time goes through each step, without a
-    branch between loads that could be guessed wrong: then the processor waits for many of them at once.
+    Nearly all of the time is memory latency. So each step runs for a whole group of keys, without branches between
+    loads that could be mispredicted: the processor then waits for many loads at once.
     """
     width, marks, ordered, wide, shift = shape[0], shape[1], shape[2] != 0, shape[3] != 0, np.uint64(shape[4])
     if arena.size == 0:
@@ -45,7 +45,7 @@ def find(
         present[:] = 0
         return
     starts, sizes, slots = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
-    entries, rows, found = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
+    entries, rows, stored = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
     first_words = np.empty(GROUP, np.int64)
     for begin in range(0, handles.size, GROUP):
         count = min(GROUP, handles.size - begin)
@@ -54,7 +54,7 @@ def find(
             b = np.int64(bins[i])
             capacity = directory[b, CAPACITY]
             starts[g] = directory[b, START]
-            # A bin without room has one slot, which is read and not used.
+            # A bin without capacity has one slot, which is read and not used.
             sizes[g] = capacity + capacity // 3 + 1
             slots[g] = (np.int64((hashes[i] << shift) >> HALF) * sizes[g]) >> 32
             entries[g] = arena[starts[g] + slots[g]] if capacity else 0
@@ -71,21 +71,21 @@ def find(
             rows[g] = (entry & LOW) - 1
             entries[g] = start + size + rows[g] * width if entry != 0 else 0
         for g in range(count):
-            found[g] = arena[entries[g]]
+            stored[g] = arena[entries[g]]
         if wide:
             for g in range(count):
                 i = order[begin + g] if order.size else begin + g
-                first_words[g] = arena[directory[bins[i], HEAP] + (found[g] >> 32)] if rows[g] >= 0 else 0
+                first_words[g] = arena[directory[bins[i], HEAP] + (stored[g] >> 32)] if rows[g] >= 0 else 0
         for g in range(count):
             i = order[begin + g] if order.size else begin + g
             b, row, word = np.int64(bins[i]), rows[g], words[i]
             if row < 0:
                 handles[i] = -1
-            elif (not wide and found[g] == word) or (
+            elif (not wide and stored[g] == word) or (
                 wide
-                and found[g] & LOW == word & LOW
+                and stored[g] & LOW == word & LOW
                 and (word & LOW == 0 or first_words[g] == heap[word >> 32])
-                and _is_same(arena, directory[b, HEAP], found[g], heap, word)
+                and _is_same(arena, directory[b, HEAP], stored[g], heap, word)
             ):
                 handles[i] = (b << 32) | row
             else:
@@ -210,7 +210,7 @@ def handles_in(directory: Directory, octets: Octets, shape: Words, bins: Words, 
 
 @kernel
 def due(directory: Directory, arena: Words, shape: Words, upto: int, handles: Words) -> int:
-    """Return how many rows have an order below `upto`; fill their handles, as far as there is room."""
+    """Return how many rows have an order below `upto`; fill their handles, as far as they fit."""
     width, n = shape[0], 0
     for b in range(directory.shape[0]):
         if directory[b, ROWS] == 0 or directory[b, LOWEST] >= upto:

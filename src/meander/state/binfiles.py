@@ -41,7 +41,7 @@ Words = NDArray[np.int64]
 
 HEADER = 16
 FORMAT, FINGERPRINT, SPACE = 0, 1, 4
-"""Words of the directory's header: its format, what table it is of, and from there on what the arena's extents need."""
+"""Words of the directory's header: its format, the table's fingerprint, and the first word of the arena's extents."""
 
 VERSION = 0x4D45414E44455201
 
@@ -49,14 +49,14 @@ MOST_HEAP = (1 << 31) - 1
 """The words of a bin's heap that a reference can reach."""
 
 LOOSE = 4
-"""A bin with so many times the room that it needs moves to a smaller extent."""
+"""A bin with more than this many times the capacity it needs moves to a smaller extent."""
 
 
 class BinFiles:
-    """The bins of one table on the disk, and the room they have. What is in them is the base's business.
+    """The bins of one table on the disk, and their space. `Base` reads and writes their contents.
 
-    `grown` counts the bins that have moved to other extents, since it was last set to 0. `is_new` says that the files
-    were not there, or were those of another table, when they were opened.
+    `grown` counts the bins that have moved to other extents since it was last set to 0. `is_new` says that the files
+    were missing, or belonged to another table, when they were opened.
     """
 
     def __init__(self, path: Path, spec: TableSpec, bins: int) -> None:
@@ -71,7 +71,7 @@ class BinFiles:
         self.refresh()
 
     def close(self) -> None:
-        """Let go of the files. What was applied stays."""
+        """Unmap the files. Applied changes stay."""
         self.extents.close()
         self.directory = np.empty((0, FIELDS), np.int64)
 
@@ -88,7 +88,7 @@ class BinFiles:
         self.directory[wanted, HELD] = 1
 
     def release(self, bin_ids: Sequence[int] | Words) -> None:
-        """Hold these bins no longer, and give their space back to the disk."""
+        """Release these bins, and return their space to the disk."""
         gone = self.checked(bin_ids)
         if not gone.size:
             return
@@ -100,7 +100,7 @@ class BinFiles:
             self.extents.free(starts, sizes, for_good=True)
 
     def clear(self) -> None:
-        """Hold no bin, and give all space back to the disk."""
+        """Release all bins, and return all space to the disk."""
         self.directory[:] = 0
         self.extents.clear()
 
@@ -124,7 +124,7 @@ class BinFiles:
         return int(self.directory[:, WORDS].sum() + self.directory[:, HEAP_WORDS].sum()) * 8
 
     def make_room(self, bins: Words, rows: Words, heap_words: Words) -> None:
-        """Move the bins that will not have room for so many more rows and words to larger extents."""
+        """Move the bins that lack space for this many more rows and words to larger extents."""
         mine = self.directory[bins]
         wanted = mine[:, ROWS] + rows
         tight = wanted > mine[:, CAPACITY]
@@ -134,7 +134,7 @@ class BinFiles:
                 f"bin {bins[np.argmax(live)]} of table {self.spec.name!r} would hold over {MOST_HEAP * 8 >> 30} GB "
                 "of texts and keys; start the query with more bins"
             )
-        # Bins in which values change alike would all be tidied up in the same batch, were it not for the phase.
+        # The phase spreads the compaction of bins whose values change alike over several batches.
         much = 0.4 + 0.2 * (bins * GOLDEN % 1.0)
         full = mine[:, USED] + heap_words > mine[:, HEAP_WORDS]
         full |= (mine[:, GARBAGE] > much * mine[:, USED]) & (mine[:, GARBAGE] >= FIRST_HEAP)
@@ -152,7 +152,7 @@ class BinFiles:
         try:
             self._move(bins, wanted, heaps, self.directory[heaps, USED] - self.directory[heaps, GARBAGE], dense=True)
         except NoSpace:
-            # Smaller extents would need room beside the large ones. They stay as they are.
+            # Smaller extents need space beside the large ones. The bins stay where they are.
             return
 
     def _move(self, bins: Words, capacity: Words, heaps: Words, live: Words, dense: bool) -> None:
@@ -178,7 +178,7 @@ class BinFiles:
         self.grown += np.unique(np.append(bins, heaps)).size
 
     def refresh(self) -> None:
-        """See what other processes have done to the files."""
+        """Pick up the changes of other processes to the files."""
         owned = None
         if not self.extents.is_current:
             mine = self.directory[self.directory[:, WORDS] + self.directory[:, HEAP_WORDS] > 0]

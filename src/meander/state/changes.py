@@ -49,14 +49,14 @@ def changes(spec: TableSpec, layout: Layout, delta: pa.Table, bins: int, held: W
         raise InvalidOption(f"bin {missing[0]} of table {spec.name!r} is not held here; install it before its rows")
     deleted = typed_of(columns[DELETED])
     values, texts, heap = _values(spec, layout, columns, rows)
-    found = probe(keys, of_row)
+    packed_keys = probe(keys, of_row)
     if texts.size:
         # Keys and values share one heap; the keys' records come behind the values'.
-        shifted = found.words if not layout.wide else found.words + (np.int64(heap.size) << 32)
-        found = Probe(found.bins, found.hashes, shifted, np.concatenate([heap, found.heap]))
+        shifted = packed_keys.words if not layout.wide else packed_keys.words + (np.int64(heap.size) << 32)
+        packed_keys = Probe(packed_keys.bins, packed_keys.hashes, shifted, np.concatenate([heap, packed_keys.heap]))
     marks = _marks(spec, layout, columns, rows)
     runs = np.append(starts, rows).astype(np.int64)
-    return Changes(mine, runs, found, deleted, values, marks, _orders(spec, columns, rows))
+    return Changes(mine, runs, packed_keys, deleted, values, marks, _orders(spec, columns, rows))
 
 
 def _checked_names(spec: TableSpec, delta: pa.Table) -> list[str]:

@@ -35,7 +35,7 @@ def conformed(column: pa.Array | pa.ChunkedArray, type_: pa.DataType, name: str)
 
 
 def plain(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The values as kernels take them: contiguous, of this type, writable in NumPy's eyes; do not write to it."""
+    """The values as kernels take them: contiguous, of this type, flagged writable; do not write to them."""
     exact = np.ascontiguousarray(values, dtype)
     if exact.flags.writeable or not exact.size:
         return exact if exact.size else np.empty(0, dtype)
@@ -73,7 +73,7 @@ def to_words(values: NDArray[Any]) -> Words:
 
 
 def from_words(words: Words, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The values that `to_words` made these words of."""
+    """The inverse of `to_words`."""
     if dtype == np.float64:
         return words.view(np.float64)
     if dtype == np.float32:

@@ -1,8 +1,8 @@
-"""State as a user declares it, and as he sees it in `on_batch`.
+"""State as a user declares it, and its views in `on_batch`.
 
     state = {"last": me.KeyedTable(key="user string", value="ts timestamp, page string")}
 
-A declaration gives the tables it needs (`specs`) and, over a batch's tables, the view that stands in `state["last"]`.
+A declaration names the tables it needs (`specs`) and builds the view `state["last"]` over the tables of a batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Space in one memory-mapped file, in extents that can be given back.
+"""Space in one memory-mapped file, in extents that can be freed.
 
-The file is sparse and longer than what is used, so that it is mapped anew only when it has grown fourfold. Space is
-reserved on the disk before anybody writes to it: a full disk is an error here, not a SIGBUS in a kernel.
+The file is sparse and longer than its used part, so that it is mapped again only after it has grown fourfold. Disk
+space is reserved before any write: a full disk raises an error, not a SIGBUS in a kernel.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MUCH = 8
 PAGE = mmap.PAGESIZE // 8
 
 GENERATION, TAIL, LENGTH = 0, 1, 2
-"""Words of the header that others map too: changes so far, the word behind the last extent, the words of the file."""
+"""Words of the shared header: changes so far, the word behind the last extent, the words of the file."""
 
 
 def mapped(path: Path, words: int) -> Words:
@@ -43,7 +43,7 @@ def mapped(path: Path, words: int) -> Words:
 
 
 def identity(path: Path) -> tuple[int, int]:
-    """What tells a file from another of the same name; (0, 0) where there is none."""
+    """Device and inode of a file, which differ for a new file of the same name; (0, 0) where there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -52,7 +52,7 @@ def identity(path: Path) -> tuple[int, int]:
 
 
 def sized(path: Path, words: int) -> None:
-    """Make a file of zeros at least so many words long, without taking space for them."""
+    """Make a file of zeros at least this many words long, without reserving space."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if os.fstat(descriptor).st_size < words * 8:
@@ -64,7 +64,7 @@ def sized(path: Path, words: int) -> None:
 
 
 def reserve(path: Path, ranges: list[tuple[int, int]]) -> None:
-    """Take space on the disk for ranges of (first word, words) of a file."""
+    """Reserve disk space for ranges of (first word, words) of a file."""
     descriptor = os.open(path, os.O_RDWR)
     try:
         for start, words in ranges:
@@ -76,7 +76,7 @@ def reserve(path: Path, ranges: list[tuple[int, int]]) -> None:
 
 
 def made(path: Path, words: int) -> bool:
-    """Make a file of zeros of just so many words, with its space taken, unless it is there; whether it was made."""
+    """Create a file of exactly this many zero words, with its space reserved; returns False where there is one."""
     if path.exists() and path.stat().st_size == words * 8:
         return False
     path.unlink(missing_ok=True)
@@ -112,10 +112,10 @@ def _no_space(path: Path, bytes_: int, error: OSError) -> Exception:
 
 
 class Extents:
-    """The extents of one file. Who owns which is written elsewhere; what nobody owns is free.
+    """The extents of one file. The caller records which are owned; all other space is free.
 
-    `header` is shared with other processes. `owned()` says which (starts, sizes) are in use; it is asked again
-    whenever another process has changed something.
+    `header` is shared with other processes. The caller passes the owned (starts, sizes) to `refresh` whenever
+    another process has changed them.
     """
 
     def __init__(self, path: Path, header: Words) -> None:
@@ -124,17 +124,17 @@ class Extents:
         self.octets: Octets = np.empty(0, np.uint8)
         self._known = -1
         self._starts, self._sizes = np.empty(0, np.int64), np.empty(0, np.int64)
-        self._given_back = 0
+        self._discarded = 0
         self._area: mmap.mmap | None = None
         self.file = identity(path)
 
     @property
     def free_words(self) -> int:
-        """The words below the last extent that nobody owns."""
+        """The free words below the tail."""
         return int(self._sizes.sum())
 
     def refresh(self, owned: tuple[Words, Words] | None) -> None:
-        """Map the file if it has grown, and learn what is free from what is owned."""
+        """Map the file if it has grown, and derive the free extents from the owned ones."""
         length = int(self.header[LENGTH])
         if self.words.size != length:
             self._map(length)
@@ -146,15 +146,15 @@ class Extents:
             self._sizes = np.append(starts, self.header[TAIL]) - self._starts
             keep = self._sizes > 0
             self._starts, self._sizes = self._starts[keep], self._sizes[keep]
-            self._known, self._given_back = int(self.header[GENERATION]), 0
+            self._known, self._discarded = int(self.header[GENERATION]), 0
 
     @property
     def is_current(self) -> bool:
-        """Whether no other process has changed the extents since this one looked."""
+        """Whether no other process has changed the extents since the last refresh."""
         return self._known == int(self.header[GENERATION])
 
     def take(self, sizes: Words) -> Words:
-        """Return the starts of new extents, whose space is reserved; nothing has changed where that fails."""
+        """Allocate extents, reserve their space and return their starts; a failure changes nothing."""
         starts, sizes_left, begins = np.empty(sizes.size, np.int64), self._sizes.copy(), self._starts.copy()
         tail = int(self.header[TAIL])
         behind = int(fit(begins, sizes_left, sizes, tail, starts))
@@ -169,14 +169,14 @@ class Extents:
         self.header[TAIL] = behind
         keep = sizes_left > 0
         self._starts, self._sizes = begins[keep], sizes_left[keep]
-        self._given_back = max(0, self._given_back - int(sizes[reused].sum()))
+        self._discarded = max(0, self._discarded - int(sizes[reused].sum()))
         self._changed()
         if self.words.size != length:
             self._map(length)
         return starts
 
     def free(self, starts: Words, sizes: Words, for_good: bool = False) -> None:
-        """Give extents back; to the disk too if `for_good`, or where much has come together."""
+        """Free extents; their space goes back to the disk if `for_good`, or once much is free."""
         starts, sizes = starts[sizes > 0], sizes[sizes > 0]
         self._starts, self._sizes = merged(np.append(self._starts, starts), np.append(self._sizes, sizes))
         tail = int(self.header[TAIL])
@@ -186,26 +186,26 @@ class Extents:
             self._starts, self._sizes = self._starts[:-1].copy(), self._sizes[:-1].copy()
         self._changed()
         free = self.free_words
-        self._given_back = min(self._given_back, free)
-        if (free - self._given_back) * MUCH > int(self.header[TAIL]) - free:
+        self._discarded = min(self._discarded, free)
+        if (free - self._discarded) * MUCH > int(self.header[TAIL]) - free:
             for start, size in zip(self._starts.tolist(), self._sizes.tolist(), strict=True):
                 self._discard(start, start + size)
-            self._given_back = free
+            self._discarded = free
         elif for_good:
             for k in np.unique(np.searchsorted(self._starts, starts, side="right") - 1).tolist():
                 if k >= 0:
                     self._discard(int(self._starts[k]), int(self._starts[k] + self._sizes[k]))
 
     def clear(self) -> None:
-        """Give everything back."""
+        """Free all extents."""
         self.header[TAIL] = 0
-        self._starts, self._sizes, self._given_back = np.empty(0, np.int64), np.empty(0, np.int64), 0
+        self._starts, self._sizes, self._discarded = np.empty(0, np.int64), np.empty(0, np.int64), 0
         self._changed()
         if self._area is not None:
             self._discard(0, self.words.size)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Unmap the file."""
         self.words, self.octets, self._area = np.empty(0, np.int64), np.empty(0, np.uint8), None
         self._known = -1
 
@@ -231,6 +231,6 @@ class Extents:
         try:
             self._area.madvise(mmap.MADV_REMOVE, first * PAGE * 8, (last - first) * PAGE * 8)
         except OSError as error:
-            # Some file systems have no holes: the space is used again, but not given back.
+            # Some file systems have no holes: the space is reused, but does not return to the disk.
             if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
                 raise

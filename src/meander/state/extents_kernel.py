@@ -1,4 +1,4 @@
-"""Finding room for extents: the inner loops."""
+"""Placing extents: the inner loops."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""All state that one worker holds of one stage: its tables, in one directory, at one version.
+"""The state that one worker holds of one operator: its tables, in one directory, at one version.
 
-A change is marked before it begins and unmarked when it is done. Whoever opens a holding and finds the mark knows that
-a process was killed in between, and empties it: the checkpoint has everything. The files outlive their processes, not
-the machine: those of another boot are emptied too.
+A change is marked before it begins and unmarked when it is done. A mark in a holding that is opened
+means that a process was killed in between. The holding is then emptied: the checkpoint has everything. The files
+outlive their processes, not the machine: files of another boot are emptied too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OPEN: dict[tuple[Path, tuple[TableSpec, ...], int], Holding] = {}
 
 
 class Holding:
-    """The tables of one worker and stage. Open one with `Holding.open`; one process at a time may have it open."""
+    """The tables of one worker and operator. Open one with `Holding.open`; one process at a time may have it open."""
 
     def __init__(self, directory: Path, specs: Sequence[TableSpec], bins: int) -> None:
         self.directory, self.specs, self.bins = directory, tuple(specs), bins
@@ -50,38 +50,38 @@ class Holding:
         if any(base.is_new for base in self.bases.values()) or not self._is_mine:
             self.reset()
             self._header[[FORMAT, FINGERPRINT, BOOT]] = self._mine
-        self._settle()
+        self.settle()
 
     @classmethod
     def open(cls, directory: Path, specs: Sequence[TableSpec], bins: int) -> Holding:
         """Open a worker's holding; an empty one where there is none, or it is torn, or of other tables.
 
-        It stays mapped in this process until it is closed, its files are gone, or others have been opened since: the
-        next call gives the same one, and finds its pages where they were.
+        It stays mapped in this process until it is closed, its files are gone, or newer ones replace it in the cache:
+        the next call returns the same one, with its pages still mapped.
         """
         bits_of(bins)
         names = [spec.name for spec in specs]
         if len(set(names)) < len(names) or "holding" in names:
             raise InvalidOption(f"tables {', '.join(names)} cannot stand side by side; give each a name of its own")
-        for known, each in list(_OPEN.items()):
+        for place, each in list(_OPEN.items()):
             if not each.is_current:
-                del _OPEN[known]
+                del _OPEN[place]
         place = (directory.resolve(), tuple(specs), bins)
-        found = _OPEN.pop(place, None)
-        if found is None:
+        holding = _OPEN.pop(place, None)
+        if holding is None:
             directory.mkdir(parents=True, exist_ok=True)
-            found = cls(directory, specs, bins)
-        _OPEN[place] = found
+            holding = cls(directory, specs, bins)
+        _OPEN[place] = holding
         while len(_OPEN) > MOST_OPEN:
             del _OPEN[next(iter(_OPEN))]
-        found._settle()
-        return found
+        holding.settle()
+        return holding
 
     def close(self) -> None:
-        """Let go of the files. What was applied stays."""
-        for known, each in list(_OPEN.items()):
+        """Unmap the files. Applied changes stay."""
+        for place, each in list(_OPEN.items()):
             if each is self:
-                del _OPEN[known]
+                del _OPEN[place]
         for base in self.bases.values():
             base.close()
 
@@ -94,13 +94,13 @@ class Holding:
     @property
     def version(self) -> int:
         """The version of the state that is held; -1 where nothing is."""
-        self._settle()
+        self.settle()
         return int(self._header[VERSION])
 
     @property
     def held(self) -> NDArray[np.bool_]:
         """Which bins are held."""
-        self._settle()
+        self.settle()
         return np.asarray(self._held != 0)
 
     def advance(self, version: int, deltas: Mapping[str, pa.Table]) -> None:
@@ -114,10 +114,10 @@ class Holding:
             self._header[VERSION] = version
 
     def install(self, bin_ids: Sequence[int] | Words, parts: Iterable[Mapping[str, pa.Table]], version: int) -> None:
-        """Hold these bins at `version`, made of parts in their order: a snapshot, then deltas.
+        """Hold these bins at `version`, built from parts in their order: a snapshot, then deltas.
 
-        What the bins had before is dropped, and rows of other bins are left out. Bins that are held already must be at
-        that version.
+        The old contents of the bins are dropped, and rows of other bins are left out. Bins that are held already must
+        be at that version.
         """
         wanted = np.unique(np.asarray(bin_ids, dtype=np.int64))
         if version != self.version and self.held.any():
@@ -141,7 +141,7 @@ class Holding:
             self._header[VERSION] = version
 
     def release(self, bin_ids: Sequence[int] | Words) -> None:
-        """Hold these bins no longer, and give their space back."""
+        """Release these bins and their space."""
         gone = np.unique(np.asarray(bin_ids, dtype=np.int64))
         with self._change():
             self._drop(gone)
@@ -152,7 +152,7 @@ class Holding:
             base.release(bin_ids)
 
     def reset(self) -> None:
-        """Hold nothing, at version -1, and give all space back."""
+        """Release all bins and their space; the version is -1."""
         self._header[TORN] = 1
         self._held[:] = 0
         for base in self.bases.values():
@@ -161,8 +161,8 @@ class Holding:
         self._header[TORN] = 0
 
     def begin(self) -> dict[str, Table]:
-        """The tables as one batch sees them; what it does to them ends in their deltas."""
-        self._settle()
+        """The tables as one batch sees them; their deltas have its changes."""
+        self.settle()
         return {spec.name: Table(self.bases[spec.name], spec, self.bins) for spec in self.specs}
 
     def extract(self, bin_ids: Sequence[int] | Words) -> dict[str, pa.Table]:
@@ -182,8 +182,9 @@ class Holding:
     def _is_mine(self) -> bool:
         return tuple(self._header[[FORMAT, FINGERPRINT, BOOT]].tolist()) == self._mine
 
-    def _settle(self) -> None:
-        # Another process may have been killed in a change while this one had the files open.
+    def settle(self) -> None:
+        """Hold nothing where a change was interrupted."""
+        # Another process may have been killed in a change while this one has the files open.
         if self._header[TORN]:
             self.reset()
 
@@ -193,8 +194,8 @@ class Holding:
         try:
             yield
         except BaseException:
-            # Some tables may have changed and others not, unless whoever failed has cleaned up.
-            self._settle()
+            # Some tables may have changed and others not, unless the failed change has cleaned up.
+            self.settle()
             raise
         self._header[TORN] = 0
 

@@ -1,4 +1,4 @@
-"""Where the parts of a bin lie: the directory's fields, and the sizes that a bin's extents grow through.
+"""The layout of a bin: the fields of the directory, and the steps in which extents grow.
 
 A bin has two extents. The first holds, one after the other, for `capacity` rows:
 
@@ -26,9 +26,9 @@ from meander.state.spec import TableSpec, is_record
 Words = NDArray[np.int64]
 
 HELD, ROWS, HIGH, GAP, CAPACITY, START, WORDS, HEAP, HEAP_WORDS, USED, GARBAGE, LOWEST = range(12)
-"""A bin in the directory: whether it is held; its rows, the row behind the last, the first gap + 1 and the room for
-rows; its extent and the words of it; its heap, the words of it, the words in use and those that nothing refers to;
-and the lowest value of the order column."""
+"""A bin in the directory: whether it is held; its rows, the row behind the last, the first gap + 1 and the
+capacity in rows; its extent and its words; its heap, its words, the words in use and those without a reference; and
+the lowest value of the order column."""
 
 FIELDS = 12
 BLOCK = 32
@@ -78,7 +78,7 @@ def granules(words: Words) -> Words:
 
 
 def room(bins: Words, wanted: Words, first: float) -> Words:
-    """The least size of each bin's ladder that holds what is wanted; 0 where nothing is.
+    """The smallest step of each bin's ladder that holds the wanted size; 0 where that is 0.
 
     A ladder's steps are a factor apart, and each bin's begins elsewhere, so that bins of equal size do not all grow in
     the same batch.

@@ -1,8 +1,8 @@
-"""Many rows for each key: what joins and session windows remember.
+"""Many rows for each key.
 
 Two tables carry it. In `entries` a row's key is the key and a number 0, 1, .. count - 1; `heads` has the count of each
-key. The numbers have no gaps: when rows go, the last ones take their numbers. So what reading a key costs depends on
-the rows it has, not on those it once had.
+key. The numbers have no gaps: when rows are dropped, the last ones take their numbers. So the cost of reading a key
+depends on its present rows, not on its former ones.
 """
 
 from __future__ import annotations

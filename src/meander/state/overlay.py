@@ -1,6 +1,6 @@
 """The rows that one batch touches: their keys, and a column of plain values for each column of the table.
 
-Everything grows by doubling and nothing is ever taken out: an overlay lives for one batch.
+Arrays grow by doubling and never shrink: an overlay lives for one batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Kind = TypeVar("Kind", bound=np.generic)
 
 LEAST = 64
 SCATTERED = 4096
-"""From so many keys on they are looked up in order of their hash, for the sake of the cache."""
+"""From this many keys on, keys are looked up in order of their hash, for the sake of the cache."""
 
 
 def grown(array: NDArray[Kind], used: int, wanted: int) -> NDArray[Kind]:

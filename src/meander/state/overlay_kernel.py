@@ -1,7 +1,7 @@
-"""Giving each key of a batch its row: the inner loops.
+"""The row of each key of a batch: the inner loops.
 
 An entry of `slots` is the low 32 bits of a key's hash << 32 | its row + 1, or 0. Its place is by the high 32 bits, so
-that keys which come by bin are near each other here too.
+that keys of one bin are close together.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def factorise(
     order: Words, wide: bool, bins: Bins, shift: int, hashes: Hashes, words: Words, heap: Words, slots: Words,
     my_bins: Bins, my_hashes: Hashes, my_words: Words, my_heap: Words, used: int, size: int, rows: Words,
 ) -> tuple[int, int]:  # fmt: skip
-    """Fill the row of each key; a key that is new is written behind the rows and records that are there.
+    """Fill the row of each key; a new key is appended to the rows and records.
 
     Where `order` is not empty, key i stands for key order[i] of `bins` and `rows`. Where `bins` is empty, a key's bin
-    is the high half of its hash >> `shift`. Returns the rows and the words of heap that are then in use.
+    is the high half of its hash >> `shift`. Returns the rows and the words of heap in use afterwards.
     """
     for i in range(rows.size):
         j = order[i] if order.size else i

@@ -11,7 +11,7 @@ Words = NDArray[np.int64]
 Octets = NDArray[np.uint8]
 Directory = NDArray[np.int64]
 
-# Numba's cache sees a change in this file only, so what layout.py says stands here again; a test compares them.
+# Numba's cache notices changes of this file only, so it repeats the constants of layout.py; a test compares them.
 HELD, ROWS, HIGH, GAP, CAPACITY, START, WORDS, HEAP, HEAP_WORDS, USED, GARBAGE, LOWEST = range(12)
 BLOCK = 32
 NEVER = np.iinfo(np.int64).max
@@ -30,7 +30,7 @@ def reshape(
 ) -> None:  # fmt: skip
     """Move each bin's rows to an extent for another number of rows.
 
-    `dense` leaves no gaps, which changes the numbers of the rows; without it there must be room for all gaps too.
+    `dense` leaves no gaps, which changes the numbers of the rows; without it the new extent must hold all gaps too.
     """
     width, marks, ordered = shape[0], shape[1], shape[2] != 0
     for k in range(bins.size):
@@ -95,7 +95,7 @@ def reheap(
     directory: Directory, arena: Words, octets: Octets, shape: Words, records: Words, bins: Words, starts: Words,
     sizes: Words,
 ) -> None:  # fmt: skip
-    """Move each bin's heap to another extent, without what nothing refers to."""
+    """Move each bin's heap to another extent, without its garbage."""
     width, marks, ordered, wide = shape[0], shape[1], shape[2] != 0, shape[3] != 0
     for k in range(bins.size):
         b, target, source = bins[k], starts[k], directory[bins[k], HEAP]

@@ -1,8 +1,8 @@
-"""Rows of keys by spans of event time: what joins remember.
+"""Rows of keys by spans of event time: the state of joins.
 
 Time is cut into spans of one length. A row's key is the key, the start of its span and a number 0, 1, .. count - 1;
-the row with number 0 has the count. A span is forgotten whole, so numbers have no gaps, and reading a key at some time
-costs what it has around that time, whatever else is stored.
+the row with number 0 has the count. A span is dropped as a whole, so numbers have no gaps, and the cost of reading a
+key at some time depends only on its rows around that time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SPAN = "__span"
 
 @dataclass(frozen=True)
 class Found:
-    """The rows that were looked for: those of look-up k are `rows[starts[k] : stops[k]]`, as rows of the table."""
+    """The rows of look-ups: those of look-up k are `rows[starts[k] : stops[k]]`, as rows of the table."""
 
     starts: Words
     stops: Words

@@ -1,4 +1,4 @@
-"""What a state table is made of: its key, its value columns, and the column by which rows fall due."""
+"""The definition of a state table: its key, its value columns, and the column by which rows fall due."""
 
 from __future__ import annotations
 
@@ -100,14 +100,14 @@ class TableSpec:
         return dict(self.key.fields + self.values)
 
     def value_at(self, name: str) -> int:
-        """Where a value column stands among the values; refuses other names."""
+        """The position of a value column among the values; refuses other names."""
         for at, (each, _) in enumerate(self.values):
             if each == name:
                 return at
         raise InvalidOption(f"table {self.name!r} has no value column {name!r}; it has {self._names()}")
 
     def key_at(self, name: str) -> int | None:
-        """Where a key column stands in the key; None for other names."""
+        """The position of a key column in the key; None for other names."""
         return self.key.names.index(name) if name in self.key.names else None
 
     def _names(self) -> str:

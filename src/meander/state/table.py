@@ -1,4 +1,4 @@
-"""What an operator sees of its state: this batch's own rows over the base, which stays as it is.
+"""What an operator sees of its state: the rows of this batch over the base, which does not change.
 
 rows = table.touch(keys)            # one row number for each key, equal keys have equal rows
 table.add("count", rows, 1)         # or any NumPy on table.column("count")
@@ -52,7 +52,7 @@ class Table:
         ]
 
     def restrict(self, bins: Flags) -> None:
-        """From here on `due` looks only at these bins: the others are not this call's to fire."""
+        """Limit `due` to these bins; other calls fire the rest."""
         self._seen = bins
 
     @property
@@ -66,7 +66,7 @@ class Table:
         return self._present[: self.size]
 
     def touch(self, keys: Keys) -> Words:
-        """The row of each key. A key that is new here has its committed values, or is not present."""
+        """The row of each key. A key that is new in this batch has its committed values, or is not present."""
         if keys.type.types != self.spec.key.types or keys.type.leading != self.spec.key.leading:
             raise InvalidOption(f"the keys given to table {self.spec.name!r} are of another type than its own")
         before = self.size
@@ -93,7 +93,7 @@ class Table:
     def reader(self, name: str, among: Words) -> Callable[[Words], pa.Array]:
         """A function that gets a value column at rows that are all among these, which may come many times.
 
-        Whether any of them is null is looked up once, not for every time that a row comes.
+        Nulls are looked up once for all, not each time that a row comes.
         """
         column = self._columns[self.spec.value_at(name)]
         is_whole = bool((self._present[among] & column.valid[among]).all())
@@ -118,7 +118,7 @@ class Table:
         self._fold("highest", name, rows, amounts)
 
     def mark(self, rows: Words | None = None) -> None:
-        """Say that these rows have changed and are present; all rows where none are given."""
+        """Mark these rows as changed and present; all rows by default."""
         where = slice(0, self.size) if rows is None else rows
         self._marked[where] = True
         self._present[where] = True
@@ -143,8 +143,8 @@ class Table:
     def due(self, upto: int, in_order: bool = True) -> Words:
         """The rows that are present and whose order column is below `upto`, by that column, then by key.
 
-        Rows of the base are touched for it. Equal states give equal answers, whatever has happened before; unless they
-        need not be in order, which saves the sorting.
+        Rows of the base are touched for it. Equal states give equal answers, whatever the history, unless
+        `in_order` is False, which saves the sorting.
         """
         if self.spec.order is None:
             raise InvalidOption(f"table {self.spec.name!r} has no order; name the column that rows fall due by")
@@ -171,7 +171,7 @@ class Table:
         return np.asarray(rows[order.to_numpy()])
 
     def delta(self) -> pa.Table:
-        """The marked rows in their new state, by bin, for `Base.apply`; what never was and is not is left out."""
+        """The marked rows in their new state, by bin, for `Base.apply`; without rows that never existed."""
         size = self.size
         rows = np.flatnonzero(self._marked[:size] & (self._present[:size] | (self._handles[:size] >= 0)))
         bins = self._keys.bins[rows]
@@ -210,11 +210,11 @@ class Table:
         size = self.size
         if size == before:
             return
-        room = self._keys.words.size
-        self._handles = grown(self._handles, before, room)
-        self._present, self._marked = grown(self._present, before, room), grown(self._marked, before, room)
+        capacity = self._keys.words.size
+        self._handles = grown(self._handles, before, capacity)
+        self._present, self._marked = grown(self._present, before, capacity), grown(self._marked, before, capacity)
         for column in self._columns:
-            column.grow(before, room)
+            column.grow(before, capacity)
         new = slice(before, size)
         if self._base is None:
             self._handles[new] = -1

@@ -1,4 +1,4 @@
-"""What is to happen to a key at a time to come: timers with a payload, which live in the key's bin and move with it."""
+"""Timers of keys, each with a payload. They live in the key's bin and move with it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Timers:
         return TableSpec(name, KeyType((*key.fields, (TIME, TIME_TYPE)), leading), payload, TIME)
 
     def set(self, time: pa.Array | Words | int, keys: Keys, payload: pa.Table | pa.RecordBatch | None = None) -> None:
-        """Set a timer for each key at its time (microseconds or timestamps); one that is there gets the new payload."""
+        """Set a timer for each key at its time (microseconds or timestamps); an existing one gets the new payload."""
         rows = self.table.touch(self._timed(time, keys))
         for name, type_ in self.table.spec.values:
             column = pa.nulls(len(keys), type_) if payload is None else payload.column(name)

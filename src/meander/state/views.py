@@ -1,7 +1,7 @@
-"""State in the user's hands: Arrow columns in, Arrow columns out.
+"""State as user code sees it: Arrow columns in, Arrow columns out.
 
-Keys are an Array where the key is one column, else a RecordBatch or Table that has the key's columns by name. Rows may
-have more columns than are asked for.
+Keys are an Array where the key is one column, else a RecordBatch or Table that has the key's columns by name. Extra
+columns are ignored.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class KeyedView:
     def put(self, keys: Columns, values: Columns) -> None:
         """Give each key its values; columns that are missing keep theirs, and the last of equal keys counts."""
         names = [name for name, _ in self.table.spec.values]
-        given = _named(values, names, "values")
-        if names and not set(given) & set(names):
-            raise InvalidOption(f"values have columns {', '.join(given) or 'none'}; give some of {', '.join(names)}")
+        columns = _named(values, names, "values")
+        if names and not set(columns) & set(names):
+            raise InvalidOption(f"values have columns {', '.join(columns) or 'none'}; give some of {', '.join(names)}")
         rows = self.table.touch(_keys(keys, self.table.spec.key))
         for name in names:
-            if name in given:
-                if len(given[name]) != rows.size:
-                    raise InvalidOption(f"{len(given[name])} values of {name!r} are given for {rows.size} keys")
-                self.table.set(name, rows, given[name])
+            if name in columns:
+                if len(columns[name]) != rows.size:
+                    raise InvalidOption(f"{len(columns[name])} values of {name!r} are given for {rows.size} keys")
+                self.table.set(name, rows, columns[name])
         self.table.mark(rows)
 
     def delete(self, keys: Columns) -> None:
@@ -66,12 +66,12 @@ class MultimapView:
 
     def append(self, keys: Columns, rows: Columns) -> None:
         """Add a row for each key; a key may come several times."""
-        given = _named(rows, self.multimap.names, "rows")
-        missing = [name for name in self.multimap.names if name not in given]
+        columns = _named(rows, self.multimap.names, "rows")
+        missing = [name for name in self.multimap.names if name not in columns]
         if missing:
             raise InvalidOption(f"rows have no column {missing[0]!r}; give {', '.join(self.multimap.names)}")
         self.multimap.append(
-            _keys(keys, self.multimap.key), pa.table({name: given[name] for name in self.multimap.names})
+            _keys(keys, self.multimap.key), pa.table({name: columns[name] for name in self.multimap.names})
         )
 
     def get(self, keys: Columns) -> tuple[Words, pa.RecordBatch]:
@@ -101,14 +101,14 @@ class TimersView:
     def set(self, time: pa.Array | Words | int, keys: Columns, payload: Columns | None = None) -> None:
         """Set a timer for each key at its time, with its payload; it fires once the event-time frontier is past it."""
         names = [name for name, _ in self.timers.table.spec.values]
-        given = None
+        table = None
         if payload is not None and names:
             columns = _named(payload, names, "the payload")
             missing = [name for name in names if name not in columns]
             if missing:
                 raise InvalidOption(f"the payload has no column {missing[0]!r}; give {', '.join(names)}")
-            given = pa.table({name: columns[name] for name in names})
-        self.timers.set(time, _keys(keys, self.timers.key), given)
+            table = pa.table({name: columns[name] for name in names})
+        self.timers.set(time, _keys(keys, self.timers.key), table)
 
     def cancel(self, time: pa.Array | Words | int, keys: Columns) -> None:
         """Forget the timer of each key at its time, if there is one."""
@@ -127,19 +127,19 @@ def _batch(columns: dict[str, pa.Array | pa.ChunkedArray]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([whole_column(each) for each in columns.values()], names=list(columns))
 
 
-def _named(given: Columns, names: list[str], what: str) -> dict[str, pa.Array | pa.ChunkedArray]:
+def _named(data: Columns, names: list[str], what: str) -> dict[str, pa.Array | pa.ChunkedArray]:
     """Columns by name; a single Array is the only column there is."""
-    if isinstance(given, pa.Array | pa.ChunkedArray):
+    if isinstance(data, pa.Array | pa.ChunkedArray):
         if len(names) != 1:
             raise InvalidOption(f"{what} are one column but {', '.join(names)} are wanted; give a RecordBatch of them")
-        return {names[0]: given}
-    if isinstance(given, pa.RecordBatch | pa.Table):
-        return dict(zip(given.schema.names, given.columns, strict=True))
-    raise InvalidOption(f"{what} are {type(given).__name__}; give an Array, a RecordBatch or a Table")
+        return {names[0]: data}
+    if isinstance(data, pa.RecordBatch | pa.Table):
+        return dict(zip(data.schema.names, data.columns, strict=True))
+    raise InvalidOption(f"{what} are {type(data).__name__}; give an Array, a RecordBatch or a Table")
 
 
-def _keys(given: Columns, type_: KeyType) -> Keys:
-    columns = _named(given, list(type_.names), "keys")
+def _keys(data: Columns, type_: KeyType) -> Keys:
+    columns = _named(data, list(type_.names), "keys")
     for name in type_.names:
         if name not in columns:
             raise InvalidOption(f"keys have no column {name!r}; give {', '.join(type_.names)}")

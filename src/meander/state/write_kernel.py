@@ -1,6 +1,6 @@
 """Changing the base: the inner loops. The layout is described in `layout`.
 
-`needs` says beforehand how much room `write` will take, so that nothing has to be made while it runs.
+`needs` computes the space that `write` takes, so that `write` itself allocates nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Directory = NDArray[np.int64]
 Matrix = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# Numba's cache sees a change in this file only, so what layout.py says stands here again; a test compares them.
+# Numba's cache notices changes of this file only, so it repeats the constants of layout.py; a test compares them.
 HELD, ROWS, HIGH, GAP, CAPACITY, START, WORDS, HEAP, HEAP_WORDS, USED, GARBAGE, LOWEST = range(12)
 BLOCK = 32
 NEVER = np.iinfo(np.int64).max
@@ -42,7 +42,7 @@ def needs(
     directory: Directory, arena: Words, shape: Words, records: Words, runs: Words, handles: Words, deleted: Flags,
     words: Words, values: Matrix, rows: Words, heap_words: Words,
 ) -> None:  # fmt: skip
-    """Fill, for each run of rows of one bin, how many rows are new and how many words of heap they will take.
+    """Fill, for each run of rows of one bin, how many rows are new and how many words of heap they take.
 
     Rows runs[k]..runs[k + 1] - 1 of the delta are of one bin.
     """
@@ -74,10 +74,10 @@ def write(
     hashes: Hashes, words: Words, heap: Words, handles: Words, deleted: Flags, values: Matrix, present: Octets,
     orders: Words,
 ) -> int:  # fmt: skip
-    """Write rows, bin after bin: those that are known, those that are new, then take out those that are deleted.
+    """Write rows, bin after bin: update known rows, insert new ones, then remove deleted ones.
 
-    `present` has the bytes of marks of each row. There is room for all of it. The number that is returned means
-    nothing; it keeps the compiler from leaving out loads that are made for the cache.
+    `present` has the bytes of marks of each row. All space is reserved beforehand. The returned number has no meaning;
+    it keeps the compiler from removing loads that only warm the cache.
     """
     width, marks, ordered, wide = shape[0], shape[1], shape[2] != 0, shape[3] != 0
     shift, seen = np.uint64(shape[4]), np.int64(0)
@@ -85,7 +85,7 @@ def write(
         b = bins[k]
         capacity = directory[b, CAPACITY]
         if capacity == 0:
-            # Nothing is there and nothing comes: rows are deleted that never were.
+            # The bin is empty and stays empty: the delta deletes rows that never existed.
             continue
         start = directory[b, START]
         rows_at = start + _index_size(capacity)
@@ -96,7 +96,7 @@ def write(
         some_deleted = False
         for begin in range(runs[k], runs[k + 1], GROUP):
             end = min(begin + GROUP, runs[k + 1])
-            # Many loads are waited for at once, stores that miss the cache hardly.
+            # Loads that miss the cache overlap, stores hardly do.
             for i in range(begin, end):
                 seen ^= arena[rows_at + ((handles[i] & LOW) * width if handles[i] >= 0 else 0)]
             for i in range(begin, end):
@@ -132,7 +132,7 @@ def write(
                         word = _replace(directory, arena, b, 0 if is_new else arena[at + c], heap, word)
                     arena[at + c] = word
                 for m in range(marks):
-                    # Most are as they were, and a page that nobody wrote to need not go to the disk.
+                    # Most marks are unchanged, and an unchanged page need not go to the disk.
                     if octets[(marks_at << 3) + row * marks + m] != present[i * marks + m]:
                         octets[(marks_at << 3) + row * marks + m] = present[i * marks + m]
                 if ordered:
@@ -187,7 +187,7 @@ def _leave(arena: Words, start: int, capacity: int, hash_: np.uint64, shift: np.
         hole += 1
         if hole == size:
             hole = 0
-    # Move back what would not be found any more with a hole before it.
+    # Move back the entries that a hole before them would make unreachable.
     slot = hole
     while True:
         slot += 1

@@ -1,0 +1,81 @@
+"""./dev simulate: the production driver under seeded faults, many seeds at once; a seed that fails can be run again.
+
+Without --real, workers are modelled behind the same messages and the checkpoint is in memory; with it, the real worker
+code runs over real state files. Ends with exit code 1 where a seed shows something that must never be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Iterable
+from functools import partial
+from multiprocessing import get_context
+
+from rich.console import Console
+from rich.progress import Progress
+
+from meander.testing.simulation import Outcome, Simulation, Violation
+
+CHUNK = 10
+
+
+def run_seed(seed: int, real: bool) -> Outcome | str:
+    """What happened in one seed, or what must never be."""
+    logging.disable(logging.CRITICAL)
+    try:
+        return Simulation(seed, real=real).run()
+    except Violation as violation:
+        return str(violation)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run seeds and print what happened."""
+    parser = argparse.ArgumentParser(prog="./dev simulate", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds (1000)")
+    parser.add_argument("--first", type=int, default=0, help="the first one (0)")
+    parser.add_argument("--real", action="store_true", help="run the real worker code over real files")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
+    options = parser.parse_args(arguments)
+    seeds = range(options.first, options.first + options.seeds)
+    began = time.monotonic()
+    console = Console()
+    with get_context("spawn").Pool(options.jobs) as pool:
+        outcomes = pool.imap(partial(run_seed, real=options.real), seeds, chunksize=CHUNK)
+        done, failed = _gather(outcomes, len(seeds), console)
+    took_s = time.monotonic() - began
+    console.print(
+        f"{len(done)} seeds in {took_s:.0f} s with {options.jobs} processes: {_mean(done, 'versions')} versions, "
+        f"{_mean(done, 'migrations')} migrations, {_mean(done, 'faults')} faults and {_mean(done, 'restarts')} "
+        f"restarts of the driver each; {len(failed)} failed"
+    )
+    for text in failed:
+        console.print(text, markup=False)
+    if failed:
+        real = " --real" if options.real else ""
+        console.print(f"run one again with ./dev simulate --seeds 1{real} --first SEED")
+    return 1 if failed else 0
+
+
+def _gather(outcomes: Iterable[Outcome | str], total: int, console: Console) -> tuple[list[Outcome], list[str]]:
+    done: list[Outcome] = []
+    failed: list[str] = []
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("seeds", total=total)
+        for outcome in outcomes:
+            if isinstance(outcome, str):
+                failed.append(outcome)
+            else:
+                done.append(outcome)
+            progress.advance(task)
+    return done, failed
+
+
+def _mean(outcomes: list[Outcome], name: str) -> str:
+    return f"{sum(getattr(each, name) for each in outcomes) / max(1, len(outcomes)):.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

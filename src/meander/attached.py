@@ -1,0 +1,297 @@
+"""A query people already have, seen and steered: `me.attach(query)`.
+
+    attached = me.attach(query)          # what writeStream.start() returned
+    print(attached.observe())            # which executor holds which of its state partitions, and how busy it is
+    attached.spread().wait()             # as many partitions on every executor
+
+The query is not changed and not stopped. Spark pins each state partition to the executor that first happened to load
+it; here it is told of another one, and loads the state there from the checkpoint, as after a lost executor.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from meander.control.balancer import LOOK_EVERY_S, Balancer
+from meander.control.policies import policy_factory
+from meander.errors import InvalidOption, QueryFailed
+from meander.migration.budget import SteeringPatience
+from meander.migration.events import Listener
+from meander.migration.handle import Migration
+from meander.migration.mover import Mover
+from meander.migration.request import Proposal, operators_of
+from meander.native.batches import BatchWatch
+from meander.native.engine import NativeEngine
+from meander.native.internals import Internals
+from meander.native.observation import Observation
+from meander.native.placement import StatePlacement, is_loaded
+from meander.native.publish import Publication
+from meander.options import positive, whole, worker_id
+from meander.types import WorkerId
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+PUBLISH_EVERY_S = 2.0
+NOT_FOR_ATTACHED = ("mode", "at")
+"""Options of Meander's own queries that partitions of Spark cannot follow."""
+
+
+def attach(
+    query: StreamingQuery, *, within_s: float = 60.0, publish: bool = True, locality_wait: str | None = None
+) -> Attached:
+    """See and steer where the state of a running query is; the query goes on as it is.
+
+    Args:
+        query: what `writeStream.start()` returned, with at least one stateful operator: an aggregate,
+            dropDuplicates, a join of two streams, applyInPandasWithState, transformWithState.
+        within_s: how long to wait for its first batch to end.
+        publish: let `meander native top`, of the same user on this machine, show what is observed.
+        locality_wait: for as long as it is attached, Spark waits so long for a task's place ("20s") before an idle
+            executor takes it, and with it the state: for queries whose stages take longer than spark.locality.wait.
+    """
+    internals = Internals.of(query)
+    if locality_wait is not None:
+        _check_wait(internals, locality_wait)
+    deadline = time.monotonic() + positive("within_s", within_s)
+    while not is_loaded(internals):
+        if time.monotonic() > deadline or not internals.is_active:
+            raise QueryFailed(
+                f"the query has ended no batch within {within_s:g} s, so its state is nowhere yet; attach when rows "
+                "come"
+            )
+        time.sleep(0.05)
+    operators = internals.operators()
+    placement = StatePlacement(internals, operators, BatchWatch(internals, operators))
+    return Attached(NativeEngine(placement), publish, locality_wait)
+
+
+def _check_wait(internals: Internals, wait: str) -> None:
+    try:
+        internals.gateway.seconds(wait)
+    except Exception:
+        raise InvalidOption(f"locality_wait is {wait!r}; it is a time as Spark writes it, such as '20s'") from None
+
+
+class Attached:
+    """A running query of Spark's own, to look at and to steer. Made by `me.attach`."""
+
+    def __init__(self, engine: NativeEngine, publish: bool, locality_wait: str | None) -> None:
+        self._engine, self._placement = engine, engine.placement
+        self._mover = Mover(engine, SteeringPatience())
+        self._balancer: Balancer | None = None
+        self._lock = threading.RLock()
+        gateway = self._placement.gateway
+        self._wait_before = None if locality_wait is None else gateway.locality_wait()
+        if locality_wait is not None:
+            gateway.set_locality_wait(locality_wait)
+        publication = Publication(self.query.runId) if publish else None
+        threading.Thread(target=self._follow, args=(publication,), name="meander-attached", daemon=True).start()
+
+    def __enter__(self) -> Attached:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+    # --- what one sees -----------------------------------------------------------------------
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The query itself, as Spark knows it."""
+        return self._placement.internals.query
+
+    @property
+    def operators(self) -> dict[int, str]:
+        """The groups of stateful operators that are placed together, by number."""
+        return dict(self._engine.operators)
+
+    @property
+    def executors(self) -> list[str]:
+        """The ids of the executors that are there."""
+        return [each.id for each in self._placement.workers]
+
+    @property
+    def assignment(self) -> dict[str, list[str]]:
+        """The executor of each state partition, by group."""
+        return {name: [str(each) for each in self._placement.owners(group)] for group, name in self.operators.items()}
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened, oldest first: partitions that were steered and arrived, executors that came and went."""
+        return list(self._engine.events.entries)
+
+    def on_event(self, listener: Listener) -> None:
+        """Call this with every event from here on."""
+        self._engine.subscribe(listener)
+
+    @property
+    def migration(self) -> Migration | None:
+        """The migration under way, or the last one."""
+        return self._mover.migration
+
+    def observe(self) -> Observation:
+        """Where each state partition is, how large, how busy, and how unevenly that is spread; print it."""
+        self._engine.check_active("look at it")
+        return self._placement.observe()
+
+    # --- what one does -----------------------------------------------------------------------
+
+    def rebalance(self, tau: float | None = None, *, operator: str | int | None = None, **options: Any) -> Any:
+        """Spread the measured time of the partitions over all executors that are there; returns the `Migration`.
+
+        Args:
+            tau: no executor shall have more than (1 + tau) times its share; without it 0.2, or the smallest that can
+                be kept with partitions as they are.
+            operator: one group of operators, by name or number; by default all.
+            options: planner ("free"), schedule ("batched": at most max_bins partitions and max_bytes bytes a batch,
+                max_in of them to one executor), what these take, fresh_bytes, snapshot_batches, tries,
+                executors_within_s, dry_run (return a `Proposal`, move nothing).
+        """
+        return self._migrate("rebalance", operator, {**options, "tau": tau})
+
+    def spread(self, *, operator: str | int | None = None, **options: Any) -> Any:
+        """Put as many partitions on every executor as can be, however busy they are; moves as little as it can.
+
+        The options are those of `rebalance`.
+        """
+        if "tau" in options:
+            raise InvalidOption("spread has no option 'tau': it is as even as can be; rebalance(tau) goes by load")
+        return self._migrate("rebalance", operator, {**options, "is_even": True})
+
+    def rescale(self, executors: int, **options: Any) -> Any:
+        """Go to so many executors while the query runs.
+
+        More: they are asked for, warmed and then given partitions. Fewer: those that leave give theirs away first and
+        are then let go. The options are those of `rebalance`.
+        """
+        if self._placement.internals.is_elastic:
+            raise InvalidOption(
+                "spark.dynamicAllocation.enabled is on, so Spark decides how many executors there are; turn it off to "
+                "rescale, or call spread() when some have come"
+            )
+        count = whole("executors", executors, 1, 1 << 15)
+        most = self._engine.bins
+        if count > most:
+            raise InvalidOption(
+                f"{count} executors cannot share {most} state partitions; the number of partitions is fixed by "
+                "spark.sql.shuffle.partitions at the query's first start"
+            )
+        return self._migrate("rescale", None, {**options, "workers": count})
+
+    def drain(self, executor: str | int, *, release: bool = False, **options: Any) -> Any:
+        """Move everything off an executor, and give it nothing again; `release` then lets it go.
+
+        The options are those of `rebalance`. Without `release` it stays empty until `refill` is called for it.
+        """
+        name = str(executor)
+        if name not in self.executors:
+            raise InvalidOption(f"there is no executor {name!r}; there are: {', '.join(self.executors)}")
+        if set(self.executors) <= {*self._placement.draining, name}:
+            raise InvalidOption(f"executor {name} is the last one; there is nowhere for its partitions to go")
+        if release and self._placement.internals.is_elastic:
+            raise InvalidOption(
+                "spark.dynamicAllocation.enabled is on, so Spark decides which executors there are; drain without "
+                "release, and Spark lets the empty one go"
+            )
+        leaving = frozenset({worker_id("executor", name)})
+        migration = self._migrate("rebalance", None, {**options, "leaving": leaving, "releases": release})
+        if isinstance(migration, Migration):
+            self._placement.draining.add(name)
+        return migration
+
+    def refill(self, executor: str | int) -> None:
+        """Let an executor that was drained take part again, from the next rebalance on."""
+        self._placement.draining.discard(str(executor))
+
+    def move(self, targets: Mapping[int, str | int], *, operator: str | int | None = None, **options: Any) -> Any:
+        """Move these partitions to these executors: {partition: executor}."""
+        for unfit in {"planner", "tau"} & set(options):
+            raise InvalidOption(f"move has no option {unfit!r}: it is you who says which partitions go where")
+        goal = {each: WorkerId(worker_id(f"executor of partition {each}", to)) for each, to in targets.items()}
+        unknown = sorted({str(each) for each in goal.values()} - set(self.executors))
+        if unknown:
+            raise InvalidOption(f"there is no executor {unknown[0]!r}; there are: {', '.join(self.executors)}")
+        return self._migrate("move", operator, {**options, "targets": goal})
+
+    def keep_balanced(
+        self,
+        policy: str = "straggler",
+        *,
+        alpha: float | None = None,
+        operator: str | int | None = None,
+        every: float | None = None,
+        **options: Any,
+    ) -> Balancer:
+        """Move partitions whenever it is worth it, until the returned balancer is stopped or the query ends.
+
+        It is the balancer of Meander's own queries: the same policies, the same options, the same defaults. Every
+        decision is in its `decisions`, with the reason; those that move something are among `attached.events` too.
+
+        Args:
+            policy: "straggler", Ls-Stream's, goes by the rows of partitions; "threshold" by the time of their tasks.
+            alpha: for "straggler", the load imbalance degree LI that is left alone; by default
+                min(1.0, (executors - 1) / 2).
+            operator: one group of operators, by name or number; by default each of them.
+            every: seconds between looks; by default it looks at every batch.
+            options: of "straggler" aim, window, gamma, rest, least, most, utilisation; of "threshold" tau, slack,
+                looks, rest_batches, gain; planner, and what the planner and the schedule take, as for `rebalance`.
+        """
+        self._engine.check_active("keep it balanced")
+        if alpha is not None:
+            options["alpha"] = alpha
+        if self._placement.internals.is_elastic and {"least", "most"} & set(options):
+            raise InvalidOption(
+                "spark.dynamicAllocation.enabled is on, so Spark decides how many executors there are; turn it off to "
+                "give least or most"
+            )
+        every_s = LOOK_EVERY_S if every is None else positive("every", every)
+        make = policy_factory(policy, options, self._engine.workers)
+        policies = {group: make() for group in operators_of(operator, self.operators)}
+        balancer = Balancer(self._engine, self._mover, policies, options, every_s)
+        self._placement.check_placeable()
+        if self._balancer is not None:
+            self._balancer.stop()
+        self._balancer = balancer.start()
+        return self._balancer
+
+    def detach(self) -> None:
+        """Look no more and steer no more; the query goes on, with its state where it is."""
+        if self._balancer is not None:
+            self._balancer.stop()
+        if self.migration is not None:
+            self.migration.cancel()
+            if not self._engine.is_own_thread:
+                self.migration.join()
+        self._engine.close()
+
+    # --- how -----------------------------------------------------------------------------------
+
+    def _migrate(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Migration | Proposal:
+        self._engine.check_active("move its partitions")
+        for unfit in NOT_FOR_ATTACHED:
+            if unfit in options:
+                raise InvalidOption(f"{kind} has no option {unfit!r}: Spark's partitions move between batches, at once")
+        with self._lock:
+            return self._mover.migrate(kind, operator, options)
+
+    def _follow(self, publication: Publication | None) -> None:
+        """Write what is observed for others to see, every now and then, until the query ends; then clear up."""
+        watch = self._engine.watch
+        batch = -2
+        while not watch.ended.wait(PUBLISH_EVERY_S):
+            newest = watch.wait_ended(batch, PUBLISH_EVERY_S)
+            if newest is not None and publication is not None:
+                batch = newest.number
+                with suppress(Exception):
+                    publication.write(self._placement.observe(exact=False))
+        self._engine.close()
+        if publication is not None:
+            publication.close()
+        if self._wait_before is not None:
+            with suppress(Exception):
+                self._placement.gateway.set_locality_wait(self._wait_before)

@@ -1,0 +1,190 @@
+"""Running a version until an attempt at it succeeds as a whole: every worker of every operator has reported once."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from meander.checkpoint.manifest import Log
+from meander.engine.driver.frontier import EventTime
+from meander.engine.driver.placement import Placement
+from meander.engine.driver.ports import Job, JobLost, JobResult, Jobs, OperatorOutput, Rows
+from meander.engine.driver.settings import Settings
+from meander.engine.driver.version import Version, stale_bins
+from meander.engine.worker.messages import TaskReport, Token
+from meander.errors import MeanderError, QueryFailed
+from meander.migration.coordinator import Coordinator
+from meander.operators.operator import BinnedOperator
+from meander.types import WorkerId
+
+logger = logging.getLogger("meander")
+
+RETRIED = ("place", "reload", "stale")
+"""Faults of a worker that another attempt can mend."""
+
+
+class Stopped(MeanderError):
+    """The query is being stopped; the batch is left to the next start."""
+
+
+class Attempts:
+    """The attempts of one run of a query."""
+
+    def __init__(
+        self,
+        operators: Sequence[BinnedOperator],
+        jobs: Jobs,
+        placement: Placement,
+        coordinator: Coordinator,
+        event_time: EventTime,
+        log: Log,
+        settings: Settings,
+    ) -> None:
+        self.operators, self.jobs, self.placement, self.coordinator = tuple(operators), jobs, placement, coordinator
+        self.event_time, self.log, self.settings = event_time, log, settings
+        self.query_id = ""
+        self.stopping = False
+        self._count = 0
+        self._largest_bytes: int | None = None
+
+    def run(self, rows: Rows, version: int, batch: int) -> JobResult:
+        """Try until an attempt succeeds; never again after the user's own exception, never after a stop."""
+        problem = "no attempt was made"
+        for _ in range(self.settings.attempts):
+            if self.stopping:
+                raise Stopped("the query is being stopped")
+            try:
+                self.settle()
+                result = self._try(rows, self._open(version, batch))
+            except JobLost as loss:
+                problem = f"a process was lost: {loss}"
+                logger.warning("version %d, attempt %d: %s; trying again", version, self._count, problem)
+                self.forget_lost()
+                continue
+            problem = self._mend(result.reports, version) or problem
+            if self._is_whole(result, version):
+                self._largest_bytes = max(report.bytes for report in result.reports)
+                return result
+        raise QueryFailed(f"version {version} was tried {self.settings.attempts} times; the last time {problem}")
+
+    def settle(self) -> None:
+        """Give every worker a place; bins of workers for which none comes back go to the others."""
+        owners = set(self.coordinator.record.workers)
+        within_s = self.settings.executors_within_s
+        lost = set(self.placement.settle(self.coordinator.participants, within_s, owners))
+        if not lost:
+            return
+        if (self.log.index.version < 0 and lost & owners) or lost >= owners:
+            raise QueryFailed(
+                f"{len(owners)} workers need as many cores, and the executors had {self.placement.cores} within "
+                f"{self.settings.executors_within_s:g} s; start with fewer workers or give Spark more executors"
+            )
+        logger.warning("workers %s have no executor any more; the others take over their bins", sorted(lost))
+        self.coordinator.repair(lost)
+
+    def forget_lost(self) -> None:
+        """Executors are gone: forget their places, and look at the size of the next batch again."""
+        self._largest_bytes = None
+        self.placement.forget_lost()
+
+    def output(self, result: JobResult, operator: int) -> OperatorOutput:
+        """What an operator has emitted, and where it is."""
+        files = [
+            (report.output, self.placement.places[WorkerId(report.worker)])
+            for report in result.reports
+            if report.operator == operator and report.output
+        ]
+        return OperatorOutput(operator, result.inline, tuple(files))
+
+    def _open(self, version: int, batch: int) -> Version:
+        coordinator = self.coordinator
+        moves = {(move.operator, move.bin) for move in coordinator.next_moves}
+        coordinator.open(version, batch, stale_bins(self.log, moves))
+        return Version(
+            version, self.query_id, tuple(coordinator.participants), coordinator.record.now, coordinator.orders,
+            tuple(self.event_time.frontiers), tuple(self.event_time.seen), coordinator.protocol.budget.copy_ms,
+            self.log, self.placement, self.settings,
+        )  # fmt: skip
+
+    def _try(self, rows: Rows, version: Version) -> JobResult:
+        """One attempt: one job, unless a worker's rows are too many to hand over at once.
+
+        Then the operator they are for is run alone, in several waves of bins, and those after it over its output.
+        """
+        result = JobResult((), ())
+        end = len(self.operators)
+        for first in range(end):
+            waves = self._waves(rows, version, first)
+            if len(waves) == 1:
+                return result + self._run(waves[0], version, range(first, end), (0, 1))
+            try:
+                part = self._in_waves(waves, version, first)
+            finally:
+                self.jobs.free(waves)
+            if first + 1 == end or any(report.fault for report in part.reports):
+                return result + part
+            rows = self.jobs.read(self.output(part, first))
+            result += JobResult(part.reports, (), part.planned_s)
+        return result
+
+    def _in_waves(self, waves: Sequence[Rows], version: Version, operator: int) -> JobResult:
+        result = JobResult((), ())
+        for at, wave in enumerate(waves):
+            result += self._run(wave, version, range(operator, operator + 1), (at, len(waves)))
+        return result
+
+    def _waves(self, rows: Rows, version: Version, operator: int) -> Sequence[Rows]:
+        """To look costs a job: only the first batch, one after larger ones, and one that was lost are looked at."""
+        limit = self.settings.hand_over_bytes
+        if self._largest_bytes is not None and self._largest_bytes * 8 <= limit:
+            return [rows]
+        return self.jobs.waves(rows, version.routing(operator), limit)
+
+    def _run(self, rows: Rows, version: Version, operators: range, wave: tuple[int, int]) -> JobResult:
+        self._count += 1  # waves are attempts of their own: their files must not share names
+        epoch = self.log.epoch
+        assert epoch is not None
+        token = Token(epoch, version.number, self._count)
+        job = Job(
+            f"meander-{self.query_id}-{epoch}-{version.number}-{self._count}",
+            tuple(version.routing(operator) for operator in operators),
+            tuple(version.controls(operator, token, wave) for operator in operators),
+            version.places,
+            version.fits,
+        )
+        return self.jobs.run(rows, job)
+
+    def _mend(self, reports: Sequence[TaskReport], version: int) -> str | None:
+        """What went wrong in an attempt, None if nothing; raises where another attempt would not help."""
+        problem = None
+        for report in reports:
+            fault = report.fault
+            if fault is None:
+                continue
+            if fault.kind not in RETRIED:
+                where = f" in bin {fault.bin}" if fault.bin is not None else ""
+                name = self.operators[report.operator].name
+                raise QueryFailed(
+                    f"{name} (operator {report.operator}, worker {report.worker}){where} failed in version {version}: "
+                    f"{fault.message}\n{fault.trace}".rstrip()
+                )
+            problem = f"worker {report.worker}: {fault.message}"
+            logger.warning("version %d, attempt %d: %s; trying again", version, self._count, problem)
+            worker = WorkerId(report.worker)
+            self.placement.holdings.doubt(report.operator, worker)
+            if fault.kind == "place":
+                self.placement.misplaced(worker)
+        return problem
+
+    def _is_whole(self, result: JobResult, version: int) -> bool:
+        """Whether every worker of every operator has reported exactly once, for this attempt and each of its waves."""
+        if any(report.fault for report in result.reports):
+            return False
+        seen = Counter((report.operator, report.token, report.worker) for report in result.reports)
+        parts = {(report.operator, report.token) for report in result.reports}
+        wanted = {(operator, token, worker) for operator, token in parts for worker in self.coordinator.participants}
+        once = all(times == 1 for times in seen.values())
+        operators = {operator for operator, _ in parts}
+        versions = {token.version for _, token in parts}
+        return once and set(seen) == wanted and versions == {version} and len(operators) == len(self.operators)

@@ -1,0 +1,213 @@
+"""The batch loop: every batch from its rows to its manifest, all or nothing.
+
+    operate (attempts) -> look for a fence -> sink -> manifest -> the stream's own commit
+
+A version without a manifest never happened. Everything the next version needs to know of this one is in the manifest,
+or in what the driver believes of the workers, which may be wrong: they check.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+
+from meander.checkpoint.entries import Commit, Json
+from meander.checkpoint.manifest import Log
+from meander.clock import Clock
+from meander.engine.driver import hook, provenance
+from meander.engine.driver.attempts import Attempts, Stopped
+from meander.engine.driver.commit import VersionReports, operator_commits, progress_of
+from meander.engine.driver.monitor import Monitor
+from meander.engine.driver.ports import BatchStream, JobResult, OutputLost, Rows
+from meander.engine.driver.settings import Settings
+from meander.engine.driver.sweeper import Sweeper
+from meander.migration.movable import VersionTime
+from meander.types import WorkerId
+
+SWEEP_EVERY = 16
+MAX_PROGRESS = 1000
+"""So many versions can be looked back on."""
+LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows to make a version of: a batch of the stream, or an idle tick after it."""
+
+    rows: Rows
+    number: int
+    tick: int
+    offsets: str
+
+
+class BatchLoop:
+    """Makes versions, one at a time. Whoever calls a method that makes one holds the lock, but for `process`."""
+
+    def __init__(self, attempts: Attempts, monitor: Monitor, clock: Clock, note: Json, background: bool) -> None:
+        self.attempts, self.monitor, self.clock = attempts, monitor, clock
+        self.settings: Settings = attempts.settings
+        self.log: Log = attempts.log
+        self.coordinator, self.event_time = attempts.coordinator, attempts.event_time
+        self.lock = threading.Lock()
+        self.hook: hook.BatchHook = hook.from_json(note.get("hook"))
+        """What makes the versions of a batch; whoever sets another one holds the lock."""
+        self.progress: list[Json] = []
+        self.times: list[VersionTime] = []
+        """How long the last versions took."""
+        self.misrouted = 0
+        self.stream: BatchStream | None = None
+        """What brings the batches."""
+        self.failure: Exception | None = None
+        self.sweeper = Sweeper(self.log.location, self.settings.retain, background)
+        self._last_work_s = clock.now_s()
+
+    @property
+    def version(self) -> int:
+        """The last committed version, -1 before the first."""
+        return self.log.index.version
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the query is being stopped."""
+        return self.attempts.stopping
+
+    # --- batches of the stream -------------------------------------------------------------
+
+    def process(self, rows: Rows, batch: int) -> None:
+        """Process a batch of the stream, or skip it where it is committed already."""
+        while not self.lock.acquire(timeout=LOOK_EVERY_S):
+            if self.stopping:
+                raise Stopped("the query is being stopped")
+        try:
+            if self.stopping:
+                raise Stopped("the query is being stopped")
+            self._process(rows, batch)
+        except Stopped:
+            raise
+        except Exception as problem:
+            self.failure = problem
+            raise
+        finally:
+            self.lock.release()
+
+    def _process(self, rows: Rows, number: int) -> None:
+        offsets = provenance.offsets_of(self.log.location, number)
+        is_done = provenance.is_done(self.log, number, self.attempts.query_id, offsets)
+        batch = Batch(rows, number, 0, offsets)
+        if is_done:
+            self.hook.finish(self, batch)
+        else:
+            self.hook.make(self, batch)
+
+    # --- ticks: versions without rows --------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has come for a while."""
+        return self.clock.now_s() - self._last_work_s > self.settings.idle_after_s
+
+    @property
+    def has_due_timers(self) -> bool:
+        """Whether event time has moved since the operators last looked, so that timers may be due."""
+        if self.log.last is None:
+            return False
+        if self.event_time.has_moved:
+            return True
+        # With the clock, time goes on by itself, and there is something to do as long as anything waits for it.
+        rows = self.coordinator.record.state_rows
+        waits = any(each is not None and rows[at] != 0 for at, each in enumerate(self.event_time.frontiers))
+        return self.settings.idle_time == "wall" and waits and self.is_idle
+
+    @property
+    def wants_tick(self) -> bool:
+        """Whether a version without rows has something to do: timers, or a migration that waits for no batch."""
+        last = self.log.last
+        return self.has_due_timers or (last is not None and self.coordinator.protocol.wants(last.batch))
+
+    @property
+    def ticks_go_on(self) -> bool:
+        """Whether a migration goes on at the pace of ticks, since nothing comes."""
+        last = self.log.last
+        return self.coordinator.protocol.busy and last is not None and last.tick > 0
+
+    def tick_if_wanted(self) -> bool:
+        """Make a version without rows if it has something to do, and return whether it did; takes the lock."""
+        with self.lock:
+            if self.stopping or self.log.last is None or not self.wants_tick or self.hook.holds_ticks:
+                return False
+            if self.settings.idle_time == "wall":
+                self.event_time.advance(int((self.clock.now_s() - self._last_work_s) * 1e6))
+            self.tick()
+            return True
+
+    def tick(self) -> None:
+        """Make a version without rows, now."""
+        last = self.log.last
+        assert last is not None
+        self.advance(Batch(self.attempts.jobs.nothing(), last.batch, last.tick + 1, last.offsets))
+
+    def settle(self) -> None:
+        """Make ticks until no timer is due."""
+        while self.has_due_timers and not self.stopping:
+            if not self.tick_if_wanted():
+                return
+
+    # --- one version -------------------------------------------------------------------------
+
+    def advance(self, batch: Batch) -> None:
+        """Make the next version of these rows."""
+        clock = self.clock
+        began = clock.now_s()
+        version = self.version + 1
+        for attempt in range(1, self.settings.attempts + 1):
+            result = self.attempts.run(batch.rows, version, batch.number)
+            operated = clock.now_s()
+            self.log.check()
+            try:
+                self._write(result, version)
+            except OutputLost:
+                # The operators run again only if their output is gone, never because a sink has failed.
+                if attempt == self.settings.attempts or self.stopping:
+                    raise
+                self.attempts.forget_lost()
+                continue
+            break
+        written = clock.now_s()
+        reports = VersionReports(result.reports, len(self.attempts.operators), self.settings.bins)
+        commit = self._commit(reports, version, batch)
+        self.log.append(commit)
+        self._committed(reports, commit)
+        if version % SWEEP_EVERY == SWEEP_EVERY - 1:
+            self.sweeper.sweep()
+        spent_s = {"plan": result.planned_s, "operate": operated - began - result.planned_s}
+        spent_s |= {"sink": written - operated, "commit": clock.now_s() - written}
+        flipped = len(self.coordinator.orders.flips)
+        self.progress.append(progress_of(commit, reports, flipped, spent_s))
+        self.times.append(VersionTime(version, sum(self.progress[-1]["spent_ms"].values())))
+        for history in (self.progress, self.times):
+            del history[:-MAX_PROGRESS]
+
+    def _write(self, result: JobResult, version: int) -> None:
+        self.attempts.jobs.write(self.attempts.output(result, len(self.attempts.operators) - 1), version)
+
+    def _commit(self, reports: VersionReports, version: int, batch: Batch) -> Commit:
+        record, frontiers = self.coordinator.record, self.event_time.frontiers
+        commit = Commit(
+            version, batch.number, batch.tick, self.attempts.query_id, batch.offsets,
+            operator_commits(reports, self.attempts.operators, record.now, frontiers, self.log.last),
+            rows=reports.rows, late=reports.total("late"), dead=reports.total("dead"), time_ms=self.clock.wall_ms(),
+        )  # fmt: skip
+        note, memory = self.coordinator.note(), hook.to_json(self.hook)
+        return replace(commit, journal=note if memory is None else {**note, "hook": memory})
+
+    def _committed(self, reports: VersionReports, commit: Commit) -> None:
+        self.event_time.commit([each.frontier for each in commit.operators])
+        holdings, record = self.coordinator.holdings, self.coordinator.record
+        for report in reports.reports:
+            holdings.report(report.operator, WorkerId(report.worker), report.held)
+        self.misrouted += reports.total("misrouted")
+        self._last_work_s = self.clock.now_s()
+        record.commit(commit.version, reports.counts())
+        behind = self.stream.rows_behind() if self.stream is not None and self.monitor.is_watched else 0
+        self.monitor.note(commit.version, commit.time_ms, reports.reports, record.owners, behind)
+        self.coordinator.committed(commit.version, reports.troubles())

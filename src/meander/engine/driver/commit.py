@@ -1,0 +1,109 @@
+"""What a version did, as it is committed and as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meander.checkpoint.entries import Commit, FileRef, Json, OperatorCommit, SnapshotRef
+from meander.engine.driver.frontier import Frontier
+from meander.engine.worker.messages import TaskReport
+from meander.migration.ledger import Owners
+from meander.migration.record import BinCounts
+from meander.operators.operator import BinnedOperator
+
+
+class VersionReports:
+    """The reports of one whole attempt, by operator, and what they add up to."""
+
+    def __init__(self, reports: Sequence[TaskReport], operators: int, bins: int) -> None:
+        self.reports = sorted(reports, key=lambda each: (each.operator, each.worker))
+        self.by_operator = [[each for each in self.reports if each.operator == at] for at in range(operators)]
+        self._bins = bins
+
+    def counts(self) -> list[BinCounts]:
+        """What was counted by bin, for each operator."""
+        return [
+            BinCounts(*(self._sum(mine, name) for name in ("loads", "state_rows", "state_bytes")))
+            for mine in self.by_operator
+        ]
+
+    def _sum(self, reports: Sequence[TaskReport], name: str) -> Any:
+        total = np.zeros(self._bins, np.int64)
+        for report in reports:
+            total += getattr(report, name)
+        return total
+
+    @property
+    def rows(self) -> int:
+        """The rows that came in."""
+        return sum(report.rows + report.dead for report in self.by_operator[0])
+
+    def total(self, name: str) -> int:
+        """The sum of a number over all reports."""
+        return sum(getattr(report, name) for report in self.reports)
+
+    def troubles(self) -> list[str]:
+        """Why bins could not be copied."""
+        return [report.trouble for report in self.reports if report.trouble]
+
+
+def operator_commits(
+    reports: VersionReports,
+    operators: Sequence[BinnedOperator],
+    owners: Sequence[Owners],
+    frontiers: Sequence[int | None],
+    last: Commit | None,
+) -> tuple[OperatorCommit, ...]:
+    """What each operator has done in a version: its frontier, who owned its bins, and its files."""
+    commits = []
+    for at, operator in enumerate(operators):
+        mine = reports.by_operator[at]
+        before = last.operators[at].newest if last else ()
+        frontier = Frontier(frontiers[at], before).after(
+            [each.newest for each in mine if each.newest], operator.lateness
+        )
+        commits.append(
+            OperatorCommit(
+                frontier=frontier.frontier,
+                newest=frontier.newest,
+                owner=tuple(owners[at].tolist()),
+                deltas=tuple(FileRef.from_json(report.delta) for report in mine if report.delta),
+                snapshots=tuple(SnapshotRef.from_json(report.snapshot) for report in mine if report.snapshot),
+                side=tuple(FileRef.from_json(side) for report in mine for side in report.side),
+            )
+        )
+    return tuple(commits)
+
+
+def progress_of(commit: Commit, reports: VersionReports, flipped: int, spent_s: Mapping[str, float]) -> Json:
+    """What a version did, for people: rows, milliseconds, and each worker's part."""
+    whole_s = sum(spent_s.values())
+    return {
+        "version": commit.version,
+        "batch": commit.batch,
+        "tick": commit.tick,
+        "rows": commit.rows,
+        "late": commit.late,
+        "dead": commit.dead,
+        "ended_ms": commit.time_ms,
+        "emitted": sum(report.emitted for report in reports.by_operator[-1]),
+        "flipped": flipped,
+        "copied": reports.total("copied"),
+        "misrouted": reports.total("misrouted"),
+        "rows_per_s": commit.rows / whole_s if whole_s else 0.0,
+        "spent_ms": {name: round(spent * 1000, 1) for name, spent in spent_s.items()},
+        "workers": [
+            {
+                "stage": report.operator,
+                "worker": report.worker,
+                "rows": report.rows,
+                "state_rows": int(report.state_rows.sum()),
+                "state_bytes": int(report.state_bytes.sum()),
+                "spent_ms": dict(report.spent_ms),
+            }
+            for report in reports.reports
+        ],
+    }

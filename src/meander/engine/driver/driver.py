@@ -1,0 +1,124 @@
+"""The driver of one run of a query: everything that decides about its versions, put together.
+
+Stream -> BatchLoop -> Attempts -> Version -> Jobs        the way of a batch
+Movable -> Coordinator -> protocol                        the way of a change
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import numpy as np
+
+from meander.checkpoint.manifest import Log
+from meander.clock import Clock, SystemClock
+from meander.engine.driver.attempts import Attempts
+from meander.engine.driver.batch_loop import BatchLoop
+from meander.engine.driver.frontier import EventTime
+from meander.engine.driver.monitor import Loads, Monitor
+from meander.engine.driver.placement import Placement
+from meander.engine.driver.ports import BatchStream, Cluster, Jobs
+from meander.engine.driver.settings import Settings
+from meander.engine.driver.ticker import Ticker
+from meander.migration.coordinator import Coordinator
+from meander.migration.events import EventLog
+from meander.migration.holdings import Holdings
+from meander.migration.ledger import Owners
+from meander.migration.record import BinRecord
+from meander.operators.operator import BinnedOperator
+
+
+class Driver:
+    """Makes the versions of one run of a query; a run ends with a stop, a failure or the end of the stream."""
+
+    def __init__(
+        self,
+        operators: Sequence[BinnedOperator],
+        cluster: Cluster,
+        jobs: Jobs,
+        settings: Settings,
+        log: Log,
+        clock: Clock | None = None,
+        run: str | None = None,
+        background: bool = True,
+    ) -> None:
+        """Take over from the last commit of a log that this driver has claimed.
+
+        Args:
+            operators: what the query computes, first to last.
+            cluster: who is there.
+            jobs: what runs attempts.
+            settings: how the query runs.
+            log: what is committed.
+            clock: time.
+            run: a name that no other run has: queries of one application share their executors' local directories.
+            background: sweep the checkpoint beside the batches.
+        """
+        self.operators, self.cluster, self.jobs = tuple(operators), cluster, jobs
+        self.settings, self.log = settings, log
+        self.clock = clock or SystemClock()
+        last, count = log.last, len(self.operators)
+        note = (last.journal if last else None) or {}
+        owners = [np.array(each.owner, np.int64) for each in last.operators] if last else [_spread(settings)] * count
+        before = log.commits(last.version - 1)[0] if last and last.version > 0 else None
+        self.event_time = EventTime(
+            [each.frontier for each in last.operators] if last else [None] * count,
+            [each.frontier for each in before.operators] if before else [None] * count,
+        )
+        self.events = EventLog(self.clock)
+        self.record = BinRecord(owners, log.index.version)
+        self.holdings = Holdings()
+        self.coordinator = Coordinator(self.record, self.holdings, self.events, settings.workers, note)
+        self.placement = Placement(cluster, self.holdings, run or uuid4().hex, self.clock)
+        self.attempts = Attempts(
+            self.operators, jobs, self.placement, self.coordinator, self.event_time, log, settings
+        )  # fmt: skip
+        self.monitor = Monitor(self.operators, settings.bins)
+        self.loop = BatchLoop(self.attempts, self.monitor, self.clock, note, background)
+        self.ticker = Ticker(self.loop, self.clock)
+
+    def attach(self, stream: BatchStream) -> None:
+        """Take batches from a stream."""
+        self.attempts.query_id = stream.id
+        self.loop.stream = stream
+
+    def loads(self, operator: int) -> Loads:
+        """How many rows each bin of an operator had in the last version, and how the load is spread."""
+        workers = self.record.ledger().workers_of(operator)
+        return self.monitor.loads(operator, self.record.rows[operator].tolist(), workers)
+
+    def inherit(self, before: Driver) -> None:
+        """Go on with the history of a driver of the same query in this process."""
+        self.events.entries, self.events.listeners = before.events.entries, before.events.listeners
+        self.loop.progress, self.loop.times = before.loop.progress, before.loop.times
+        self.loop.misrouted = before.loop.misrouted
+        self.coordinator.adopt(before.coordinator)
+        self.monitor.adopt(before.monitor)
+
+    def stop(self) -> None:
+        """Begin no further attempt."""
+        self.attempts.stopping = True
+
+    def wind_down(self) -> None:
+        """After the stream has ended: fire what is due, then give everything back."""
+        loop = self.loop
+        if loop.failure is None and not loop.stopping:
+            loop.settle()
+            if self.settings.at_end == "close" and self.log.last is not None:
+                # One operator after the other, lest what one says last be late for the next.
+                for operator in range(len(self.operators)):
+                    with loop.lock:
+                        self.event_time.end(operator)
+                    loop.settle()
+        self.close()
+
+    def close(self) -> None:
+        """End the ticks and remove the local state."""
+        self.ticker.stop()
+        self.loop.sweeper.join()
+        self.placement.leave()
+
+
+def _spread(settings: Settings) -> Owners:
+    return (np.arange(settings.bins) * settings.workers // settings.bins).astype(np.int64)

@@ -1,0 +1,71 @@
+"""The one place where something else may take part in the batch loop: ways of moving bins that are no product.
+
+A hook makes the versions of a batch in its own way. What it must remember from one version to the next goes into one
+field of the manifest that only the hook reads. A query that is started again finds the hook by its name among the
+entry points `meander.hooks`: each makes a hook of what it remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from meander.checkpoint.entries import Json
+from meander.errors import CheckpointError
+from meander.options import plugins
+
+if TYPE_CHECKING:
+    from meander.engine.driver.batch_loop import Batch, BatchLoop
+
+
+class BatchHook(Protocol):
+    """Takes part in the batch loop."""
+
+    name: str
+    """What it is called among the entry points."""
+    note: Json | None
+    """What the hook must remember; it is committed with every version, and given back after a restart."""
+
+    @property
+    def holds_ticks(self) -> bool:
+        """Whether no tick may run now."""
+
+    def make(self, loop: BatchLoop, batch: Batch) -> None:
+        """Make the versions of a batch; `loop.advance(batch)` makes one of all its rows."""
+
+    def finish(self, loop: BatchLoop, batch: Batch) -> None:
+        """Spark replays a batch of which a version is committed: make those that are missing."""
+
+
+class NoHook:
+    """Every batch is one version."""
+
+    name = "none"
+    note: Json | None = None
+    holds_ticks = False
+
+    def make(self, loop: BatchLoop, batch: Batch) -> None:
+        """Make one version of the batch."""
+        loop.advance(batch)
+
+    def finish(self, loop: BatchLoop, batch: Batch) -> None:
+        """There is nothing to finish."""
+
+
+def to_json(hook: BatchHook) -> Json | None:
+    """What is committed of a hook; None where it has nothing to remember."""
+    return None if hook.note is None else {"name": hook.name, "note": hook.note}
+
+
+def from_json(fields: Mapping[str, Any] | None) -> BatchHook:
+    """The hook of which `to_json` wrote; raises `CheckpointError` where it is not installed."""
+    if fields is None:
+        return NoHook()
+    known, name = plugins("meander.hooks"), fields["name"]
+    if name not in known:
+        raise CheckpointError(
+            f"the last batch is to be finished by the hook {name!r}, and no installed package has it; install the one "
+            "that the query ran with, such as meander-lab, and start again"
+        )
+    hook: BatchHook = known[name](fields["note"])
+    return hook

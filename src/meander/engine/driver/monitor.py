@@ -1,0 +1,143 @@
+"""What is measured of every operator, batch after batch: rows that are stored and that wait, busy time, balance."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.control.window import LoadWindow, Sample
+from meander.engine.worker.messages import Numbers, TaskReport
+from meander.measure.resources import Resources
+from meander.operators.operator import BinnedOperator
+from meander.types import WorkerId
+
+logger = logging.getLogger("meander")
+
+WINDOW = 8
+"""So many batches are looked back on."""
+MAX_SAMPLES = 64
+
+ROWS = ("rows",)
+
+
+class Loads(list[int]):
+    """How many rows each bin had in the last batch; beside it, what Ls-Stream's balancer looks at.
+
+    Attributes:
+        stored: rows each bin had stored when the batch came, by side: "left" and "right" for a join, else "rows".
+        queued: rows of each bin that came to be joined with the other side, and such as wait, by side.
+        memory: stored and queued rows of each bin (eq. 7).
+        computing: what its queued rows have to be compared with (eq. 9).
+        gamma: weight of memory against computing.
+        load: what each bin asks of its worker: gamma * memory + (1 - gamma) * computing (eq. 11).
+        by_worker: the load of each worker (eq. 12).
+        imbalance: the load imbalance degree LI (eq. 13).
+        arrivals: rows per second that come to each worker, E: a mean without the highest and the lowest batch (eq. 4).
+        service: rows per second of busy time that each worker can serve, mu.
+        sojourn_s: mean seconds that a row stays at each worker (eq. 20); infinite where mu <= E.
+    """
+
+    def __init__(self, rows: Sequence[int], sides: Sequence[str], samples: Sequence[Sample], workers: Sequence[int]):
+        super().__init__(rows)
+        nothing = tuple(np.zeros(len(rows)) for _ in sides)
+        asked = Resources(samples[-1].stored, samples[-1].waiting) if samples else Resources(nothing, nothing)
+        self.stored = {side: each.tolist() for side, each in zip(sides, asked.stored, strict=True)}
+        self.queued = {side: each.tolist() for side, each in zip(sides, asked.queued, strict=True)}
+        self.gamma = asked.gamma
+        self.memory, self.computing, self.load = asked.memory.tolist(), asked.computing.tolist(), asked.load.tolist()
+        view = LoadWindow.of(samples, workers) if samples else None
+        self.by_worker: Mapping[WorkerId, float] = view.loads if view else {}
+        self.imbalance = view.imbalance if view else 0.0
+        self.arrivals: Mapping[WorkerId, float] = view.input_rate if view else {}
+        self.service: Mapping[WorkerId, float] = view.service if view else {}
+        self.sojourn_s: Mapping[WorkerId, float] = view.sojourn_s if view else {}
+
+
+class Monitor:
+    """The samples of the last batches of every operator."""
+
+    def __init__(self, operators: Sequence[BinnedOperator], bins: int) -> None:
+        self.operators, self.bins = operators, bins
+        self.is_watched = False
+        """Whether anyone looks at samples, so that it pays to ask the sources how far they are."""
+        self._samples: dict[int, deque[Sample]] = defaultdict(lambda: deque(maxlen=MAX_SAMPLES))
+        self._last_ms: int | None = None
+        self._lock = threading.Lock()
+
+    def note(
+        self,
+        version: int,
+        time_ms: int,
+        reports: Sequence[TaskReport],
+        owners: Sequence[NDArray[np.int64]],
+        behind: int = 0,
+    ) -> None:
+        """Take what the workers measured in a version that is committed; `behind` are rows that wait in the source."""
+        if not any(report.rows for report in reports):
+            return  # an idle tick: the rows of the next batch have come since the last batch, not since then
+        last, self._last_ms = self._last_ms, time_ms
+        if last is None:
+            return
+        for operator in range(len(self.operators)):
+            mine = [report for report in reports if report.operator == operator]
+            sample = self._sample(version, max(1, time_ms - last) / 1000, operator, mine, owners[operator], behind)
+            with self._lock:
+                self._samples[operator].append(sample)
+
+    def samples(self, operator: int) -> tuple[Sample, ...]:
+        """What was counted in the last batches of an operator, oldest first."""
+        self.is_watched = True
+        with self._lock:
+            return tuple(self._samples[operator])
+
+    def adopt(self, other: Monitor) -> None:
+        """Go on with what another one has seen of the same query, and with who looks at it."""
+        self.is_watched, self._samples, self._last_ms = other.is_watched, other._samples, other._last_ms
+
+    def loads(self, operator: int, rows: Sequence[int], workers: Sequence[int]) -> Loads:
+        """What is known of the bins of an operator that had these rows in the last version."""
+        with self._lock:
+            samples = list(self._samples[operator])[-WINDOW:]
+        return Loads(rows, self.operators[operator].stores or ROWS, samples, workers)
+
+    def _sample(
+        self,
+        version: int,
+        interval_s: float,
+        operator: int,
+        mine: Sequence[TaskReport],
+        owner: NDArray[np.int64],
+        behind: int,
+    ) -> Sample:
+        rows = _sum([report.loads for report in mine], self.bins)
+        stores = range(len(self.operators[operator].stores))
+        busy_s: dict[WorkerId, float] = defaultdict(float)
+        for report in mine:
+            busy_s[WorkerId(report.worker)] += report.spent_ms.get("busy", 0.0) / 1000
+        backlog = rows * (behind / rows.sum()) if behind and rows.any() else None
+        return Sample(
+            batch=version,
+            interval_s=interval_s,
+            stored=tuple(_most([report.stored[at] for report in mine]) for at in stores)
+            or (_most([report.state_rows for report in mine]),),
+            queued=tuple(_sum([report.queued[at] for report in mine], self.bins) for at in stores) or (rows,),
+            rows=rows,
+            busy_s=busy_s,
+            owner=owner.tolist(),
+            backlog=backlog,
+        )
+
+
+def _sum(counts: Sequence[Numbers], bins: int) -> NDArray[np.float64]:
+    return np.sum(counts, axis=0, dtype=np.float64) if counts else np.zeros(bins)
+
+
+def _most(counts: Sequence[Numbers]) -> NDArray[np.float64]:
+    """The most that anyone has of each bin: one worker owns it, and where it ran in waves each of them reports it."""
+    most: NDArray[np.float64] = np.max(counts, axis=0).astype(np.float64)
+    return most

@@ -1,0 +1,153 @@
+"""Which worker is on which executor, and the folder it has there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import ClassVar
+from weakref import WeakSet
+
+from meander.clock import Clock
+from meander.engine.driver.ports import Cluster, Place
+from meander.errors import InvalidOption
+from meander.migration.holdings import Holdings
+from meander.types import WorkerId
+
+logger = logging.getLogger("meander")
+
+LOOK_EVERY_S = 0.2
+
+
+class Placement:
+    """The workers of one run of a query and their places."""
+
+    everywhere: ClassVar[WeakSet[Placement]] = WeakSet()
+    """Those of all queries of this process: an executor is let go only if no worker is on it."""
+
+    def __init__(self, cluster: Cluster, holdings: Holdings, run: str, clock: Clock) -> None:
+        self.cluster, self.holdings, self.run = cluster, holdings, run
+        self.places: dict[WorkerId, Place] = {}
+        self._clock = clock
+        self._homes: dict[WorkerId, str] = {}
+        self._every_home: set[str] = set()
+        Placement.everywhere.add(self)
+
+    def settle(self, workers: Sequence[WorkerId], wait_s: float, owners: Collection[WorkerId] = ()) -> list[WorkerId]:
+        """Give every worker a place, and return those for which none came within the time.
+
+        Workers that have one keep it: the watchdog and the tasks themselves notice when a place is gone. Where there
+        are too few, `owners` come first: a worker that only copies bins can wait, one that owns them cannot.
+        """
+        if self.places.keys() >= set(workers):
+            return []
+        cluster = self.cluster
+        there = cluster.executors()
+        deadline = self._clock.now_s() + wait_s
+        while not cluster.is_local and _cores(there) < len(workers) and self._clock.now_s() < deadline:
+            self._clock.sleep(LOOK_EVERY_S)
+            there = cluster.executors()
+        if cluster.is_local:
+            places = dict.fromkeys(workers, there[0])
+        else:
+            processes = {place.process for place in there}
+            stay = {each for each in workers if each in self.places and self.places[each].process in processes}
+            order = sorted(workers, key=lambda each: (each not in owners, each not in stay, each))
+            places = place_workers(order[: _cores(there)], there, self.places)
+        for worker, place in places.items():
+            if self.places.get(worker) != place:
+                self._move_in(worker)
+        if places != self.places:
+            logger.info("workers are on executors %s", {int(w): place.executor for w, place in places.items()})
+        self.places = places
+        return [worker for worker in workers if worker not in places]
+
+    def _move_in(self, worker: WorkerId) -> None:
+        # A worker that comes back to a place starts anew there: what it left behind is out of date.
+        home = f"meander-{self.run}-{len(self._every_home)}"
+        self._homes[worker] = home
+        self._every_home.add(home)
+        self.holdings.forget({worker})
+
+    @property
+    def cores(self) -> int:
+        """How many tasks the executors in use can run at once."""
+        return _cores(set(self.places.values()))
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """The executors' processes that workers are on: host and process id."""
+        return tuple(sorted({":".join(place.process.split(":")[:2]) for place in self.places.values()}))
+
+    def home(self, worker: WorkerId) -> str:
+        """The name of a worker's folder at its place."""
+        return self._homes[worker]
+
+    def lost(self) -> set[str]:
+        """The executors in use that are gone."""
+        return {place.executor for place in self.places.values()} - self.cluster.ids()
+
+    def misplaced(self, worker: WorkerId) -> None:
+        """A task of this worker ran elsewhere: forget who the executors are, and where the worker is."""
+        self.cluster.forget(self.cluster.ids())
+        self.places.pop(worker, None)
+
+    def forget_lost(self) -> None:
+        """Forget the places that are gone."""
+        self._clock.sleep(LOOK_EVERY_S)  # word of a lost executor comes a moment after its tasks have failed
+        lost = self.lost()
+        self.cluster.forget(lost)
+        self.places = {worker: place for worker, place in self.places.items() if place.executor not in lost}
+
+    def dismiss(self, workers: Collection[WorkerId]) -> dict[str, str]:
+        """Take workers off their places, and return the executor of each folder they leave behind."""
+        left = {self._homes[worker]: self.places[worker].executor for worker in workers if worker in self.places}
+        self.places = {worker: place for worker, place in self.places.items() if worker not in workers}
+        self.holdings.forget(workers)
+        return left
+
+    def unused(self, executors: Collection[str]) -> list[str]:
+        """Those of these executors on which no worker of any query of this application is."""
+        return sorted(set(executors) - occupied(self.cluster))
+
+    def leave(self) -> None:
+        """Remove what the workers keep beside the executors; best effort, for the executors may be gone."""
+        with suppress(Exception):
+            self.cluster.clear(self._every_home)
+        self.places = {}
+
+
+def occupied(cluster: Cluster) -> set[str]:
+    """The executors of a cluster on which workers of any query of this process are."""
+    mine = [each for each in Placement.everywhere if each.cluster == cluster]
+    return {place.executor for each in mine for place in each.places.values()}
+
+
+def place_workers(
+    workers: Sequence[WorkerId], places: Sequence[Place], now: Mapping[WorkerId, Place]
+) -> dict[WorkerId, Place]:
+    """Give every worker a place, at most as many to an executor as it has cores; those that can stay, stay.
+
+    Raises `InvalidOption` when there are more workers than cores.
+    """
+    cores = _cores(places)
+    if len(workers) > cores:
+        raise InvalidOption(
+            f"{len(workers)} workers need as many cores and the executors have {cores}; start with workers={cores} "
+            "or give Spark more executors"
+        )
+    by_process = {place.process: place for place in places}
+    placed = {w: by_process[now[w].process] for w in workers if w in now and now[w].process in by_process}
+    used = dict.fromkeys(by_process, 0)
+    for place in placed.values():
+        used[place.process] += 1
+    for worker in workers:
+        if worker not in placed:
+            best = min(places, key=lambda place: (used[place.process] / place.cores, place.executor))
+            placed[worker] = best
+            used[best.process] += 1
+    return placed
+
+
+def _cores(places: Collection[Place]) -> int:
+    return sum(place.cores for place in places)

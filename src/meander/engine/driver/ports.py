@@ -1,0 +1,185 @@
+"""What the driver asks of the world outside: executors, jobs and the stream that feeds it. Data only, no callbacks.
+
+Cluster   who is there              on Spark: `engine.spark.cluster`     in one process: `testing.cluster`
+Jobs      one attempt of a version  on Spark: `engine.spark.jobs`        in one process: `testing.jobs`
+Stream    what brings batches       on Spark: `engine.spark.stream`      in one process: `testing.stream`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from meander.engine.worker.messages import Control, TaskReport
+from meander.errors import MeanderError
+
+Rows = Any
+"""The rows of a batch, or of a part of it, as the jobs know them: a DataFrame on Spark, a table in one process."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One executor: its id, where its cluster prefers tasks for it, the process it is, and its cores."""
+
+    executor: str
+    location: str
+    process: str
+    cores: int
+
+
+class Cluster(Protocol):
+    """Who is there."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all workers share this process, however many there are."""
+
+    def executors(self) -> list[Place]:
+        """The executors that are there, in the order of their ids; one that is new is asked who it is."""
+
+    def ids(self) -> set[str]:
+        """The ids of the executors that are there; quickly."""
+
+    def forget(self, executors: Collection[str]) -> None:
+        """Ask these executors who they are when they are seen again."""
+
+    def request(self, total: int) -> None:
+        """Ask for so many executors in all."""
+
+    def release(self, executors: Sequence[str]) -> None:
+        """Let executors go for good."""
+
+    def cores_per_executor(self) -> int | None:
+        """The cores that a new executor will have, where that is known."""
+
+    def clear(self, folders: Collection[str], executors: Collection[str] | None = None) -> None:
+        """Remove these folders on these executors, or on all."""
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Where the rows of one operator go: the slot of each bin, and how many slots there are."""
+
+    operator: int
+    slots: tuple[int, ...]
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One attempt at some operators of a version, first to last.
+
+    Args:
+        tag: what to cancel it by.
+        routings: one for each operator, in the order of the chain.
+        controls: the control messages of each operator, by slot.
+        places: where each slot is.
+        barrier: start all tasks of an operator at once or none.
+    """
+
+    tag: str
+    routings: tuple[Routing, ...]
+    controls: tuple[tuple[Control, ...], ...]
+    places: tuple[Place, ...]
+    barrier: bool
+
+
+@dataclass(frozen=True, eq=False)
+class JobResult:
+    """What a job returned: a report from every worker of every operator, and output small enough to travel."""
+
+    reports: tuple[TaskReport, ...]
+    inline: tuple[pa.Table, ...]
+    planned_s: float = 0.0
+    """How long it took to put the job together, before it ran."""
+
+    def __add__(self, other: JobResult) -> JobResult:
+        return JobResult(
+            (*self.reports, *other.reports), (*self.inline, *other.inline), self.planned_s + other.planned_s
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorOutput:
+    """What one operator emitted in one version: inline, where every worker's part was small, else in files."""
+
+    operator: int
+    inline: tuple[pa.Table, ...]
+    files: tuple[tuple[str, Place], ...]
+
+
+class JobLost(MeanderError):
+    """A process or its files were lost while a job ran: running the version again can help."""
+
+
+class OutputLost(MeanderError):
+    """The files of an output are gone before the sink had them: the operators have to run again."""
+
+
+class Jobs(Protocol):
+    """Runs one attempt. A job that fails otherwise than by `JobLost` raises `QueryFailed`."""
+
+    def nothing(self) -> Rows:
+        """No rows, in the schema of the stream."""
+
+    def waves(self, rows: Rows, routing: Routing, max_bytes: int) -> Sequence[Rows]:
+        """The rows as they can be handed over: in one piece, or in several of other bins each.
+
+        Wave k of n has the rows of bins k, k + n, k + 2n, .. All see the same rows; `free` them afterwards.
+        """
+
+    def free(self, waves: Sequence[Rows]) -> None:
+        """Give back what `waves` keeps."""
+
+    def run(self, rows: Rows, job: Job) -> JobResult:
+        """Run one attempt."""
+
+    def read(self, output: OperatorOutput) -> Rows:
+        """The output of an operator as rows for the next one."""
+
+    def write(self, output: OperatorOutput, version: int) -> None:
+        """Give the output of a version to the sink; raises `OutputLost`, or what the sink raises."""
+
+    def rehearse(self, places: Sequence[Place], bins: int) -> None:
+        """Take the query's job through all its operators on new executors, touching no state."""
+
+    def cancel(self, tag: str) -> None:
+        """End the running job of this tag."""
+
+
+class BatchStream(Protocol):
+    """What brings batches to the driver."""
+
+    @property
+    def id(self) -> str:
+        """The query's id; the same after a restart."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether batches may still come."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no batch is running and no row is waiting."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others use the same executors, so that none may be let go."""
+
+    def rows_behind(self) -> int:
+        """How many rows wait in the sources, as far as they say."""
+
+    def process_all_available(self) -> None:
+        """Wait until everything that is in the source now has been processed."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until it has ended, for so long at most."""
+
+    def failure(self) -> Exception | None:
+        """What it has failed of."""
+
+    def stop(self) -> None:
+        """Bring no more batches."""

@@ -1,0 +1,84 @@
+"""How a query runs: the options of `start`, checked when they are given."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from meander.errors import InvalidOption
+from meander.migration.budget import CopyBudget
+from meander.options import positive, whole
+
+MOST_BINS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of one query.
+
+    Args:
+        checkpoint: folder or URI.
+        workers: how many workers own the bins.
+        bins: into how many slices the keys are cut, for good: a power of two.
+        snapshot_every: every bin is written whole at least once in so many versions.
+        retain: how many old versions can still be read.
+        fsync: survive a loss of power, not only of processes.
+        idle_after_s: with no rows for so long, due timers fire and windows close without waiting for rows.
+        idle_time: what event time does meanwhile: "hold", or "wall": it goes on as the clock does.
+        at_end: what event time does when an availableNow query has read everything: "hold", or "close": it goes to its
+            end, so that all windows close and all timers fire. Rows of a later run are then late.
+        executors_within_s: how long to wait for executors to come back before other workers take their bins over.
+        attempts: how often one batch is tried when executors are lost.
+        hand_over_bytes: a worker's batch above this goes over in several parts.
+        copy_bytes: how much state a worker copies ahead in one version while bins move.
+        copy_ms: how long it may take for that.
+        release_after: for how many versions a worker keeps its copy of a bin that has moved.
+    """
+
+    checkpoint: str
+    workers: int
+    bins: int = 256
+    name: str | None = None
+    snapshot_every: int = 32
+    retain: int = 10
+    fsync: bool = False
+    idle_after_s: float = 1.0
+    idle_time: str = "hold"
+    at_end: str = "hold"
+    attempts: int = 10
+    executors_within_s: float = 60.0
+    hand_over_bytes: int = 64 << 20
+    copy_bytes: int = 32 << 20
+    copy_ms: float = 100.0
+    release_after: int = 2
+
+    def __post_init__(self) -> None:
+        whole("workers", self.workers, 1, 1 << 15)
+        bins = whole("bins", self.bins, 1, MOST_BINS)
+        if bins & (bins - 1):
+            below = 1 << (bins.bit_length() - 1)
+            raise InvalidOption(f"bins must be a power of two, not {bins}; nearest: {below}, {2 * below}")
+        if self.workers > bins:
+            raise InvalidOption(
+                f"{self.workers} workers cannot share {bins} bins; take as many bins as workers or more"
+            )
+        whole("snapshot_every", self.snapshot_every, 1, 1 << 20)
+        whole("retain", self.retain, 1, 1 << 30)
+        whole("attempts", self.attempts, 1, 100)
+        whole("hand_over_bytes", self.hand_over_bytes, 1 << 16, 1 << 31)
+        whole("copy_bytes", self.copy_bytes, 1, 1 << 50)
+        whole("release_after", self.release_after, 0, 1 << 20)
+        positive("copy_ms", self.copy_ms)
+        positive("idle_after_s", self.idle_after_s)
+        positive("executors_within_s", self.executors_within_s)
+        if self.idle_time not in ("hold", "wall"):
+            raise InvalidOption(f"idle_time is 'hold' or 'wall', not {self.idle_time!r}")
+        if self.at_end not in ("hold", "close"):
+            raise InvalidOption(f"at_end is 'hold' or 'close', not {self.at_end!r}")
+        if self.name is not None and not re.fullmatch(r"[a-z0-9_-]{1,64}", self.name):
+            raise InvalidOption(f"the name {self.name!r} may have only a-z, 0-9, _ and -, and at most 64 of them")
+
+    @property
+    def budget(self) -> CopyBudget:
+        """How much a migration copies at a time, where it does not say otherwise."""
+        return CopyBudget(copy_bytes=self.copy_bytes, copy_ms=self.copy_ms, release_after=self.release_after)

@@ -1,0 +1,119 @@
+"""One version as it is about to be made: who takes part, and the control message of each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.checkpoint.manifest import Log
+from meander.engine.driver.placement import Placement
+from meander.engine.driver.ports import Place, Routing
+from meander.engine.driver.settings import Settings
+from meander.engine.worker.messages import Control, FilePart, Json, Token
+from meander.migration.ledger import Owners
+from meander.migration.orders import Orders, flags
+from meander.types import BinId, WorkerId
+
+Bins = NDArray[np.bool_]
+
+LONG_CHAIN = 4
+"""A bin with more deltas than this is written whole before it is copied."""
+
+
+def stale_bins(log: Log, moves: set[tuple[int, BinId]]) -> frozenset[tuple[int, BinId]]:
+    """Those of these bins that have too many deltas to be read one by one."""
+    if log.index.version < 0:
+        return frozenset()
+    return frozenset((operator, bin_) for operator, bin_ in moves if log.index.chains(operator)[bin_] > LONG_CHAIN)
+
+
+@dataclass(frozen=True, eq=False)
+class Version:
+    """Everything that the control messages of one version are made of.
+
+    Args:
+        number: the version.
+        query: the query's id.
+        workers: who takes part, ascending.
+        owners: who owns each bin in it, by operator.
+        orders: what the migration under way wants of it.
+        frontiers, seen: event time of each operator, and that of the version before.
+        copy_ms: for how long bins may be copied ahead.
+        log, placement, settings: what is committed, where workers are, how the query runs.
+    """
+
+    number: int
+    query: str
+    workers: tuple[WorkerId, ...]
+    owners: tuple[Owners, ...]
+    orders: Orders
+    frontiers: tuple[int | None, ...]
+    seen: tuple[int | None, ...]
+    copy_ms: float
+    log: Log
+    placement: Placement
+    settings: Settings
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where each worker is, by slot."""
+        return tuple(self.placement.places[worker] for worker in self.workers)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the executors can run a task of every worker at once."""
+        return len(self.workers) <= self.placement.cores
+
+    def routing(self, operator: int) -> Routing:
+        """Where the rows of an operator go."""
+        slots = np.searchsorted(np.array(self.workers), self.owners[operator])
+        return Routing(operator, tuple(slots.tolist()), len(self.workers))
+
+    def controls(self, operator: int, token: Token, wave: tuple[int, int]) -> tuple[Control, ...]:
+        """The control messages of an operator, by slot."""
+        return tuple(self._control(operator, slot, token, wave) for slot in range(len(self.workers)))
+
+    def _control(self, operator: int, slot: int, token: Token, wave: tuple[int, int]) -> Control:
+        worker, bins = self.workers[slot], self.settings.bins
+        share = (operator, worker)
+        owned = self.owners[operator] == worker
+        held = self.orders.held_by(share, owned)
+        copied = self.orders.copied.get(share, ()) if wave[0] == 0 else ()
+        wanted = owned | flags(copied, bins)
+        believed = self.placement.holdings.of(operator, worker)
+        missing = wanted if believed is None else wanted & ~believed
+        return Control(
+            query=self.query, token=token, operator=operator, worker=worker, slot=slot,
+            place=self.placement.places[worker].process, directory=self.placement.home(worker),
+            checkpoint=self.log.location.uri, bins=bins, owned=owned, held=held,
+            advance=self._last_deltas(operator, held), loadable=missing, load=self._files(operator, missing),
+            copy=tuple(map(int, copied)), copy_ms=self.copy_ms,
+            snapshot=self._snapshot(share, owned) if wave[0] == 0 else None, wave=wave,
+            frontier=self.frontiers[operator], previous=self.seen[operator], fsync=self.settings.fsync,
+        )  # fmt: skip
+
+    def _files(self, operator: int, missing: Bins) -> tuple[FilePart, ...]:
+        """Where bins that a worker lacks are to be read."""
+        if not missing.any() or self.number == 0:
+            return ()
+        parts = self.log.index.parts(operator, np.flatnonzero(missing).tolist())
+        return tuple(FilePart(part.file.to_json(), flags(part.bins, self.settings.bins)) for part in parts)
+
+    def _last_deltas(self, operator: int, held: Bins) -> tuple[Json, ...]:
+        """The deltas of the last version that speak of these bins, whoever wrote them."""
+        last = self.log.last
+        bits = np.packbits(held)
+        deltas = last.operators[operator].deltas if last is not None else ()
+        return tuple(ref.to_json() for ref in deltas if (np.frombuffer(ref.bins, np.uint8) & bits).any())
+
+    def _snapshot(self, share: tuple[int, WorkerId], owned: Bins) -> Bins | None:
+        """The bins whose turn it is, or that are about to move, of those that changed since their last snapshot."""
+        if self.number == 0:
+            return None
+        cycle = self.settings.snapshot_every
+        turn = np.arange(self.settings.bins) % cycle == self.number % cycle
+        turn |= flags(self.orders.written.get(share, ()), self.settings.bins)
+        due: Bins = owned & turn & (self.log.index.chains(share[0]) > 0)
+        return due if due.any() else None

@@ -1,0 +1,185 @@
+"""The one module that reaches into Spark's JVM beyond PySpark's public API; for Spark's own state, `native.internals`.
+
+Everything here was tried on PySpark 4.3. Another version may differ in any of it; then this file changes, no other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame as AnyFrame
+    from pyspark.sql.types import StructType
+
+ArrowTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+
+class Executor(NamedTuple):
+    """One executor as Spark's status store lists it."""
+
+    id: str
+    host: str
+    cores: int
+    active: bool
+
+
+class Gateway:
+    """The JVM side of one SparkSession."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.context = spark.sparkContext
+        self.jsc = self.context._jsc.sc()
+        jvm = self.context._jvm
+        assert jvm is not None
+        self.jvm: Any = jvm
+        self.seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        self.to_map = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap
+        self.any = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
+        encoders = jvm.org.apache.spark.sql.Encoders
+        agnostic = jvm.org.apache.spark.sql.catalyst.encoders.AgnosticEncoders
+        chunks = agnostic.ArrayEncoder(getattr(getattr(agnostic, "BinaryEncoder$"), "MODULE$"), False)
+        self.hand_over_encoder = encoders.tuple(chunks, encoders.BINARY())
+        self.control_encoder = encoders.BINARY()
+
+    @property
+    def local(self) -> bool:
+        """Whether driver and executor are one process."""
+        return bool(self.jsc.isLocal())
+
+    def executors(self) -> list[Executor]:
+        """The executors that are there now; in local mode the driver itself."""
+        listed = self.jsc.statusStore().executorList(True)
+        executors = []
+        for at in range(listed.size()):
+            each = listed.apply(at)
+            if (each.id() == "driver") == self.local:
+                host = each.hostPort().rsplit(":", 1)[0]
+                executors.append(Executor(each.id(), host, int(each.totalCores()), bool(each.isActive())))
+        return [each for each in executors if each.active]
+
+    def executor_ids(self) -> str:
+        """The ids of the executors that are there, sorted and with commas between them; empty in local mode."""
+        return "" if self.local else ",".join(sorted(str(self.jsc.getExecutorIds().mkString(",")).split(",")))
+
+    def array(self, values: Sequence[int]) -> Column:
+        """One literal that holds all of these whole numbers; `F.get` looks one up."""
+        from pyspark.sql.classic.column import Column
+
+        gateway = self.context._gateway
+        assert gateway is not None
+        filled = gateway.new_array(gateway.jvm.int, len(values))
+        # In one piece: a call into the JVM for each of thousands of bins would be felt at every flip.
+        data = struct.pack(f">{len(values)}i", *values)
+        self.jvm.java.nio.ByteBuffer.wrap(data).asIntBuffer().get(filled)
+        return Column(self.jvm.org.apache.spark.sql.functions.lit(filled))
+
+    def pinned(self, messages: Sequence[bytes], places: Sequence[str]) -> Any:
+        """An RDD with one message per partition, each partition preferring its place."""
+        preferred = self.to_map({at: self.seq([place]) for at, place in enumerate(places)})
+        rdd = self.jvm.org.apache.spark.rdd.ParallelCollectionRDD
+        return rdd(self.jsc, self.seq(list(messages)), len(messages), preferred, self.any)
+
+    def with_control(self, rows: DataFrame, control: Any) -> DataFrame:
+        """Rows that are already in their partitions, as lists of Arrow chunks, each beside its control message."""
+        chunks = rows._jdf.toArrowBatchRdd().glom()
+        return self.frame(rows.sparkSession, chunks.zip(control, self.any), self.hand_over_encoder)
+
+    def shuffled_bytes(self, rows: DataFrame) -> list[int]:
+        """Run the shuffle that these rows end with and return the bytes of each partition; it is not run again."""
+
+        def exchange(node: Any) -> Any:
+            if node.getClass().getSimpleName() == "ShuffleExchangeExec":
+                return node
+            children = node.children()
+            below = (exchange(children.apply(at)) for at in range(children.size()))
+            return next((each for each in below if each is not None), None)
+
+        shuffle = exchange(rows._jdf.queryExecution().executedPlan())
+        forever = getattr(getattr(self.jvm.scala.concurrent.duration, "Duration$"), "MODULE$").Inf()
+        statistics = self.jvm.scala.concurrent.Await.result(shuffle.submitShuffleJob(), forever)
+        return [0] if statistics is None else list(statistics.bytesByPartitionId())
+
+    def frame(self, session: SparkSession, rdd: Any, encoder: Any = None) -> DataFrame:
+        """A DataFrame over an RDD of the JVM; without an encoder, of control messages alone."""
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        dataset = session._jsparkSession.createDataset(rdd, encoder or self.control_encoder)
+        return DataFrame(dataset.toDF(), session)
+
+    def empty(self, session: SparkSession, schema: StructType) -> DataFrame:
+        """No rows of a schema, made in the JVM: of a Python list Spark would start Python processes to read it."""
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        inner = session._jsparkSession
+        frame = inner.createDataFrame(self.jvm.java.util.ArrayList(), inner.parseDataType(schema.json()))
+        return DataFrame(frame, session)
+
+    def task(self, function: ArrowTask, schema: StructType) -> Callable[[DataFrame, bool], DataFrame]:
+        """`mapInArrow` whose function is serialised once, not once a batch; the flag asks for a barrier."""
+        from pyspark.sql.classic.dataframe import DataFrame
+        from pyspark.sql.udf import UserDefinedFunction
+        from pyspark.util import PythonEvalType
+
+        udf = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+
+        def run(frame: AnyFrame, barrier: bool) -> AnyFrame:
+            column = udf(*[frame[name] for name in frame.columns])
+            return DataFrame(frame._jdf.mapInArrow(column._jc, barrier, None), frame.sparkSession)
+
+        return run
+
+    def executor_of_tasks(self, stage: int) -> dict[int, str]:
+        """Which executor ran each finished task of a stage, by the task's partition."""
+        listed = self.jsc.statusStore().taskList(stage, 0, 1 << 20)
+        return {listed.apply(at).partitionId(): listed.apply(at).executorId() for at in range(listed.size())}
+
+    def request_executors(self, total: int) -> None:
+        """Tell the cluster manager how many executors the application shall have in all."""
+        self.jsc.requestTotalExecutors(total, 0, self.to_map({}))
+
+    def release_executors(self, executors: Sequence[str]) -> None:
+        """Let executors go for good; the cluster manager does not replace them."""
+        self.jsc.killExecutors(self.seq(list(executors)))
+
+    def cores_of_executor(self) -> int | None:
+        """The cores that a new executor has, where that is set."""
+        cores = self.context.getConf().get("spark.executor.cores", None)
+        return int(cores) if cores else None
+
+    def set_locality_wait(self, wait: str) -> None:
+        """How long Spark keeps a task for its place; acts on the next job."""
+        self.jsc.conf().set("spark.locality.wait", wait)
+
+    def locality_wait(self) -> str:
+        """How long Spark keeps a task for its place, as it is set now."""
+        return str(self.jsc.conf().get("spark.locality.wait", "3s"))
+
+    def seconds(self, duration: str) -> float:
+        """A duration as Spark writes it, in seconds."""
+        return float(self.jvm.org.apache.spark.network.util.JavaUtils.timeStringAsMs(duration)) / 1000
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the running jobs with this tag."""
+        self.jsc.cancelJobsWithTag(tag)
+
+    def create_exclusively(self, path: str, data: bytes) -> None:
+        """Create a file on any file system Hadoop knows, whole or not at all, and never over another one."""
+        from meander.errors import Exists
+
+        hadoop = self.jvm.org.apache.hadoop.fs.Path(path)
+        manager = self.jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+        files = manager.create(hadoop.getParent(), self.jsc.hadoopConfiguration())
+        try:
+            files.mkdirs(hadoop.getParent())
+            stream = files.createAtomic(hadoop, False)
+            stream.write(data)
+            stream.close()
+        except Exception as problem:
+            if files.exists(hadoop):
+                raise Exists(f"{path} is there already") from problem
+            raise

@@ -1,0 +1,223 @@
+"""The operators of one query as Spark jobs, the driver's port `Jobs`: shuffle, operate, shuffle, .., reports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from meander.engine.driver.ports import (
+    Cluster,
+    Job,
+    JobLost,
+    JobResult,
+    OperatorOutput,
+    OutputLost,
+    Place,
+    Routing,
+    Rows,
+)
+from meander.engine.spark.exchange import RowRouting, bin_of
+from meander.engine.spark.gateway import Gateway
+from meander.engine.spark.losses import Watchdog, in_short, is_loss
+from meander.engine.spark.output import OUTPUT_LOST, SparkOutput
+from meander.engine.spark.rehearsal import rehearse
+from meander.engine.worker.incoming import BAD, REPORT
+from meander.engine.worker.messages import TaskReport
+from meander.engine.worker.outgoing import FINAL, passed_on, shown
+from meander.engine.worker.task import OperatorTask
+from meander.errors import MeanderError, QueryFailed
+from meander.operators.operator import BinnedOperator
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+UNPACKED = 4
+"""About how many bytes of Arrow come of one byte of Spark's compressed shuffle, on the safe side."""
+
+
+@dataclass(frozen=True)
+class OperatorNode:
+    """One operator of the chain, and how its rows come out of what is before it.
+
+    `columns` have to be computed first, as Spark expressions; `bad` is an expression that says why a row cannot be
+    used, null where it can.
+    """
+
+    operator: BinnedOperator
+    columns: Mapping[str, Column]
+    bad: Column | None = None
+
+    def computed(self, frame: DataFrame) -> DataFrame:
+        """The rows with the columns that have to be computed first."""
+        columns = dict(self.columns)
+        if self.bad is not None:
+            columns[BAD] = self.bad
+        return frame.withColumns(columns) if columns else frame
+
+
+class OutputSink(Protocol):
+    """Takes the output of every version."""
+
+    def write(self, output: SparkOutput, version: int) -> None:
+        """Take one version's output; raise, and the version is not committed."""
+
+
+class SparkJobs:
+    """The jobs of one query, built once and run for every batch with other control messages."""
+
+    def __init__(
+        self, gateway: Gateway, cluster: Cluster, source: DataFrame, nodes: Sequence[OperatorNode], sink: OutputSink
+    ) -> None:
+        self.gateway, self.cluster, self.source, self.nodes, self.sink = gateway, cluster, source, tuple(nodes), sink
+        self._session: SparkSession = source.sparkSession
+        self._idle_session: SparkSession | None = None
+        self._tasks: dict[tuple[int, bool, bool], Callable[[DataFrame, bool], DataFrame]] = {}
+        self._routings: dict[int, tuple[Routing, RowRouting]] = {}
+
+    # --- the port --------------------------------------------------------------------------
+
+    def nothing(self) -> DataFrame:
+        """No rows, in the schema of the source, in a session that suits us."""
+        if self._idle_session is None:
+            self._idle_session = self.source.sparkSession.newSession()
+            self._idle_session.conf.set("spark.sql.adaptive.enabled", "false")
+            self._idle_session.conf.set("spark.sql.session.timeZone", "UTC")
+        return self.gateway.empty(self._idle_session, self.source.schema)
+
+    def waves(self, rows: DataFrame, routing: Routing, max_bytes: int) -> Sequence[Rows]:
+        """The rows in one piece, or in as many waves of bins as its shuffle is too large."""
+        from pyspark import StorageLevel
+        from pyspark.sql import functions as F
+
+        at, bins = routing.operator, len(routing.slots)
+        with _losses_named():
+            sizes = self.gateway.shuffled_bytes(self._routed(self.nodes[at].computed(rows), routing, chained=False))
+        count = 1
+        while count * max_bytes < max(sizes) * UNPACKED and count < bins:
+            count *= 2
+        if count == 1:
+            return [rows]
+        # Every wave must see the same rows, also where the source or an expression would not give them twice.
+        kept = self.nodes[at].computed(rows).persist(StorageLevel.DISK_ONLY)
+        bin_ = bin_of(self.nodes[at].operator.key.names, bins)
+        return [_Wave(kept, kept.where(bin_ % count == F.lit(wave))) for wave in range(count)]
+
+    def free(self, waves: Sequence[Rows]) -> None:
+        """Give back the rows that waves keep."""
+        if isinstance(waves[0], _Wave):
+            waves[0].kept.unpersist()
+
+    def run(self, rows: Rows, job: Job) -> JobResult:
+        """Run one attempt as one Spark job; ends it when an executor it needs is gone."""
+        self._session = rows.frame.sparkSession if isinstance(rows, _Wave) else rows.sparkSession
+        with _losses_named():
+            if self.cluster.is_local:
+                return self._run(rows, job)
+            needed = {place.executor for place in job.places}
+            self.gateway.context.addJobTag(job.tag)
+            try:
+                with Watchdog(lambda: bool(needed - self.cluster.ids()), lambda: self.cancel(job.tag)):
+                    return self._run(rows, job)
+            finally:
+                self.gateway.context.removeJobTag(job.tag)
+
+    def read(self, output: OperatorOutput) -> DataFrame:
+        """The output of an operator as rows for the next one."""
+        return self._output(output).frame()
+
+    def write(self, output: OperatorOutput, version: int) -> None:
+        """Give the output of a version to the sink."""
+        try:
+            self.sink.write(self._output(output), version)
+        except Exception as problem:
+            executors = {place.executor for _, place in output.files}
+            if OUTPUT_LOST in str(problem) or (not self.cluster.is_local and executors - self.cluster.ids()):
+                raise OutputLost(in_short(problem)) from problem
+            raise
+
+    def rehearse(self, places: Sequence[Place], bins: int) -> None:
+        """Run the job on new executors, on rows without meaning, so that their first batch is not slow."""
+        apart = SparkJobs(self.gateway, self.cluster, self.source, self.nodes, self.sink)
+        rehearse(apart, len(self.nodes), places, bins)
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the running job of this tag."""
+        self.gateway.cancel(tag)
+
+    # --- how ---------------------------------------------------------------------------------
+
+    def _run(self, rows: Rows, job: Job) -> JobResult:
+        began = time.perf_counter()
+        is_wave = isinstance(rows, _Wave)
+        frame = rows.frame if isinstance(rows, _Wave) else rows
+        for at, (routing, controls) in enumerate(zip(job.routings, job.controls, strict=True)):
+            chained, last = at > 0, at + 1 == len(job.routings)
+            frame = frame if is_wave and not chained else self.nodes[routing.operator].computed(frame)
+            routed = self._routed(frame, routing, chained)
+            messages = [control.to_bytes() for control in controls]
+            pinned = self.gateway.pinned(messages, [place.location for place in job.places])
+            task = self._task(routing.operator, chained, last)
+            frame = task(self.gateway.with_control(routed, pinned), job.barrier)
+        planned_s = time.perf_counter() - began
+        return _result([(row["report"], row["output"]) for row in frame.collect()], planned_s)
+
+    def _output(self, output: OperatorOutput) -> SparkOutput:
+        schema = shown(self.nodes[output.operator].operator.output)
+        return SparkOutput(schema, output.inline, output.files, self.gateway, self._session)
+
+    def _routed(self, frame: DataFrame, routing: Routing, chained: bool) -> DataFrame:
+        at = routing.operator
+        if at not in self._routings or self._routings[at][0] != routing:
+            key = self.nodes[at].operator.key.names
+            self._routings[at] = (routing, RowRouting(self.gateway, key, routing.slots, routing.count))
+        return self._routings[at][1].route(frame, self._takes(at, chained).names)
+
+    def _task(self, at: int, chained: bool, last: bool) -> Callable[[DataFrame, bool], DataFrame]:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        if (at, chained, last) not in self._tasks:
+            operator = self.nodes[at].operator
+            schema = FINAL if last else passed_on(operator)
+            task = OperatorTask(operator, self._takes(at, chained), last)
+            self._tasks[at, chained, last] = self.gateway.task(task, from_arrow_schema(schema))
+        return self._tasks[at, chained, last]
+
+    def _takes(self, at: int, chained: bool) -> pa.Schema:
+        node = self.nodes[at]
+        operator = node.operator
+        marks = [name for name, is_there in ((REPORT, chained), (BAD, node.bad is not None)) if is_there]
+        # An operator with two inputs has the key beside its columns: that of whichever input a row is of.
+        apart = [pa.field(name, type_) for name, type_ in operator.key.fields if name not in operator.input.names]
+        fields = [field.with_nullable(True) for field in (*operator.input, *apart)]
+        return pa.schema([*[pa.field(name, pa.string()) for name in marks], *fields])
+
+
+@dataclass(frozen=True)
+class _Wave:
+    """Rows of some bins whose columns are computed already, and what they were taken from."""
+
+    kept: DataFrame
+    frame: DataFrame
+
+
+@contextmanager
+def _losses_named() -> Iterator[None]:
+    """Turn a failure of Spark into what the driver knows: a loss, or a failure of the query in one sentence."""
+    try:
+        yield
+    except MeanderError:
+        raise
+    except Exception as problem:
+        raise (JobLost if is_loss(problem) else QueryFailed)(in_short(problem)) from problem
+
+
+def _result(rows: Sequence[tuple[str, bytes | None]], planned_s: float) -> JobResult:
+    outputs = [output for _, output in rows if output is not None]
+    inline = [pa.ipc.open_stream(pa.py_buffer(bytes(output))).read_all() for output in outputs]
+    return JobResult(tuple(TaskReport.from_text(text) for text, _ in rows), tuple(inline), planned_s)

@@ -1,0 +1,97 @@
+"""Catching up: a worker's base comes to the version before, by deltas it lacks or by bins read from the checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from meander.checkpoint import bitmap
+from meander.checkpoint.entries import FileRef
+from meander.checkpoint.files import read_state
+from meander.checkpoint.location import Location
+from meander.engine.worker.messages import Control
+from meander.engine.worker.update import Update, Wanted, update
+from meander.errors import MeanderError
+from meander.state.holding import Holding
+from meander.state.spec import BIN
+
+Ids = NDArray[np.int64]
+
+FEWEST_COPIES = 4
+"""So many bins are read at first, or a quarter of all; then as many as there is time for at the pace so far."""
+
+
+class Reload(MeanderError):
+    """The base is not what the driver thinks it is; the driver must say where to read the bins."""
+
+    fault = "reload"
+
+
+def catch_up(holding: Holding, control: Control, location: Location) -> Update:
+    """Make the holding hold the bins owned, and of the others no more than it is told, as of the version before.
+
+    It depends only on what is held and on the control message, and doing it twice is doing it once.
+    """
+    todo = update(holding.held, holding.version, wanted(control))
+    before = control.token.version - 1
+    if todo.lacking.size:
+        raise Reload(f"worker {control.worker} lacks bin {int(todo.lacking[0])}")
+    if todo.reset:
+        holding.reset()
+    if todo.release.size:
+        holding.release(todo.release)
+    if todo.advance:
+        deltas = [_delta(location, FileRef.from_json(each), holding.held) for each in control.advance]
+        holding.advance(before, _together(deltas))
+    if todo.install.size:
+        holding.install(todo.install, _parts(todo.install, control, location), before)
+    return todo
+
+
+def copy_ahead(holding: Holding, bins: Ids, control: Control, location: Location) -> int:
+    """Read bins that will be owned later, in their order, until the time is up; how many there was time for."""
+    began, done, group = time.perf_counter(), 0, max(FEWEST_COPIES, bins.size // 4)
+    while done < bins.size:
+        some = bins[done : done + group]
+        holding.install(some, _parts(some, control, location), control.token.version - 1)
+        done += some.size
+        spent_ms = (time.perf_counter() - began) * 1000
+        if spent_ms >= control.copy_ms:
+            break
+        group = max(1, int((control.copy_ms - spent_ms) * done / max(spent_ms, 1e-3)))
+    return done
+
+
+def wanted(control: Control) -> Wanted:
+    """What a control message says about bins."""
+    copies = np.array(control.copy, np.int64)
+    return Wanted(control.token.version, control.owned, control.held | control.owned, control.loadable, copies)
+
+
+def _delta(location: Location, ref: FileRef, held: NDArray[np.bool_]) -> Mapping[str, pa.Table]:
+    """A delta, as far as it speaks of bins that are held."""
+    members = bitmap.members(ref.bins)
+    mine = members[held[members]]
+    return read_state(location, ref, None if mine.size == members.size else mine.tolist())
+
+
+def _together(deltas: Sequence[Mapping[str, pa.Table]]) -> Mapping[str, pa.Table]:
+    """One delta of several that speak of different bins: of several workers, or of a batch taken in parts."""
+    if len(deltas) <= 1:
+        return deltas[0] if deltas else {}
+    names = {name for delta in deltas for name in delta}
+    return {name: pa.concat_tables([delta[name] for delta in deltas if name in delta]).sort_by(BIN) for name in names}
+
+
+def _parts(missing: Ids, control: Control, location: Location) -> Iterator[Mapping[str, pa.Table]]:
+    """The snapshot and deltas of the missing bins, read one after the other in the order they were written."""
+    flags = np.zeros(control.bins, np.bool_)
+    flags[missing] = True
+    for part in control.load:
+        chosen = part.bins & flags
+        if chosen.any():
+            yield read_state(location, FileRef.from_json(part.file), np.flatnonzero(chosen))

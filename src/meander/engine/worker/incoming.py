@@ -1,0 +1,103 @@
+"""Rows as a task takes them over: Arrow chunks put together, bad rows and earlier operators' reports set aside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from meander.operators.operator import BinnedOperator
+
+REPORT = "__report"
+BAD = "__bad"
+
+DEAD = pa.schema([("reason", pa.string()), ("row", pa.string())])
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """The rows of one worker: good ones, dead letters with their reasons, and reports that travel along."""
+
+    rows: pa.Table
+    key_columns: list[pa.ChunkedArray]
+    dead: pa.Table | None
+    reports: list[str]
+
+
+def table_of(chunks: Iterable[pa.Scalar], schema: pa.Schema) -> pa.Table:
+    """The chunks that Spark handed over, as one table."""
+    return pa.Table.from_batches([pa.ipc.read_record_batch(chunk.as_buffer(), schema) for chunk in chunks], schema)
+
+
+def sort_out(rows: pa.Table, operator: BinnedOperator) -> Incoming:
+    """Set bad rows and reports of earlier operators aside."""
+    reports: list[str] = []
+    if REPORT in rows.column_names:
+        texts = rows[REPORT]
+        reports = texts.drop_null().to_pylist()
+        rows = rows.filter(pc.is_null(texts)).drop_columns([REPORT])
+    reasons = _reasons(rows, operator)
+    if BAD in rows.column_names:
+        rows = rows.drop_columns([BAD])
+    dead = None
+    if reasons is not None:
+        is_dead = pc.is_valid(reasons)
+        dead = _letters(rows.filter(is_dead), reasons.filter(is_dead))
+        rows = rows.filter(pc.invert(is_dead))
+    return Incoming(rows.select(operator.input.names), [rows[name] for name in operator.key.names], dead, reports)
+
+
+def _reasons(rows: pa.Table, operator: BinnedOperator) -> pa.Array | None:
+    """Why each row is bad, null where it is good; None when all are good."""
+    reasons: pa.Array | None = None
+
+    def note(bad: pa.Array, reason: str) -> None:
+        nonlocal reasons
+        before = pa.nulls(len(rows), pa.string()) if reasons is None else reasons
+        reasons = pc.if_else(pc.and_(bad, pc.is_null(before)), reason, before)
+
+    if BAD in rows.column_names and rows[BAD].null_count < len(rows):
+        reasons = rows[BAD].combine_chunks()
+    for name in operator.key.names:
+        if rows[name].null_count:
+            note(pc.is_null(rows[name]).combine_chunks(), f"the key column {name} is null")
+    for field in rows.schema:
+        if pa.types.is_string(field.type) and field.name != BAD:
+            broken = _undecodable(rows[field.name])
+            if broken is not None:
+                note(broken, f"column {field.name} is not valid UTF-8")
+    return reasons
+
+
+def _undecodable(column: pa.ChunkedArray) -> pa.Array | None:
+    """Which strings are no UTF-8; None when all are."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        pass
+    else:
+        return None
+
+    def is_broken(data: bytes | None) -> bool:
+        try:
+            (data or b"").decode()
+        except UnicodeDecodeError:
+            return True
+        return False
+
+    return pa.array([is_broken(data) for data in column.cast(pa.binary()).to_pylist()], pa.bool_())
+
+
+def _letters(rows: pa.Table, reasons: pa.Array) -> pa.Table:
+    """Dead letters: the reason, and the row as JSON."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type):
+            # Broken text is shown with its bad bytes replaced: a letter must be readable.
+            texts = [None if data is None else data.decode(errors="replace")
+                     for data in rows.column(at).cast(pa.binary()).to_pylist()]  # fmt: skip
+            rows = rows.set_column(at, field, pa.array(texts, pa.string()))
+    shown = [json.dumps(row, default=str) for row in rows.to_pylist()]
+    return pa.table([reasons, pa.array(shown, pa.string())], schema=DEAD)

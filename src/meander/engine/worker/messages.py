@@ -1,0 +1,222 @@
+"""What driver and workers send each other: one control message and one report per worker, operator and attempt.
+
+Both travel as JSON: nothing that moves between processes is ever unpickled. Sets of bins and numbers by bin are arrays
+here, and text on the way.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.checkpoint import bitmap
+
+Json = dict[str, Any]
+Bins = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
+NO_BINS: Bins = np.zeros(0, np.bool_)
+NO_NUMBERS: Numbers = np.zeros(0, np.int64)
+
+
+class Token(NamedTuple):
+    """Which attempt a task belongs to; a later one is greater."""
+
+    epoch: int
+    version: int
+    attempt: int
+
+    @property
+    def text(self) -> str:
+        """The part of a file's name that no other attempt has."""
+        return f"{self.epoch}.{self.attempt}"
+
+
+@dataclass(frozen=True, eq=False)
+class FilePart:
+    """A state file, in its JSON form, and the bins to read from it."""
+
+    file: Json
+    bins: Bins
+
+
+@dataclass(frozen=True, eq=False)
+class Control:
+    """What one worker of one operator is to do in one attempt of one version.
+
+    Args:
+        query: the query's id.
+        token: the attempt.
+        operator: the operator, by its number in the chain.
+        worker: the worker.
+        slot: the worker's place among those of this attempt, from 0 on without gaps.
+        place: the process that it is meant for; a task that runs elsewhere refuses.
+        directory: the worker's folder there.
+        checkpoint: the checkpoint's URI.
+        bins: how many bins there are.
+        owned: the bins it owns.
+        held: the bins it is to have, those included.
+        advance: committed deltas of the version before that speak of these, which its base may still lack.
+        loadable: the bins of which `load` says where they are, should it not hold them.
+        load: the files to read them from, in this order.
+        copy: bins to read ahead, in this order, for no longer than `copy_ms`.
+        rehearsal: touch nothing: only warm up the process.
+        snapshot: the bins whose snapshot is due.
+        frontier: event time before which everything is final, and `previous` that of the version before.
+        wave: (k, n) says that only bins k, k + n, k + 2n, .. come this time.
+        fsync: make what is written survive a loss of power.
+        inline: output of at most so many bytes travels in the report.
+    """
+
+    query: str
+    token: Token
+    operator: int
+    worker: int
+    slot: int
+    place: str
+    directory: str
+    checkpoint: str
+    bins: int
+    owned: Bins
+    held: Bins = field(default_factory=lambda: NO_BINS)
+    advance: tuple[Json, ...] = ()
+    loadable: Bins = field(default_factory=lambda: NO_BINS)
+    load: tuple[FilePart, ...] = ()
+    copy: tuple[int, ...] = ()
+    copy_ms: float = 0.0
+    rehearsal: bool = False
+    snapshot: Bins | None = None
+    frontier: int | None = None
+    previous: int | None = None
+    wave: tuple[int, int] = (0, 1)
+    fsync: bool = False
+    inline: int = 1 << 20
+
+    def to_bytes(self) -> bytes:
+        """The message as it travels."""
+        message = _plain(self)
+        for name in ("owned", "held", "loadable", "snapshot"):
+            message[name] = None if message[name] is None else pack(message[name])
+        message["load"] = [[each.file, pack(each.bins)] for each in self.load]
+        return json.dumps(message, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Control:
+        """Read a message."""
+        message = json.loads(data)
+        bins = message["bins"]
+        message["token"] = Token(*message["token"])
+        for name in ("advance", "copy", "wave"):
+            message[name] = tuple(message[name])
+        for name in ("owned", "held", "loadable", "snapshot"):
+            message[name] = None if message[name] is None else unpack(message[name], bins)
+        message["load"] = tuple(FilePart(file, unpack(members, bins)) for file, members in message["load"])
+        return cls(**message)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a worker could not do its part.
+
+    `kind`: "user" (an exception in the user's function, with traceback and bin), "place" (the task ran elsewhere),
+    "stale" (a later attempt has begun), "reload" (the base is not what the driver thinks), "space", "damaged",
+    "other".
+    """
+
+    kind: str
+    message: str
+    trace: str = ""
+    bin: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TaskReport:
+    """What one worker of one operator did in one attempt; its files are named here or nowhere.
+
+    Args:
+        newest: the newest event time of each input; empty where the operator has no event time or saw no row.
+        trouble: why bins could not be copied; the version itself is not hurt by it.
+        loads: the rows that came to each bin.
+        stored: the rows that each bin has of each input, where there are several.
+        queued: the rows of each input that came to meet them.
+    """
+
+    token: Token
+    operator: int
+    worker: int
+    place: str = ""
+    rows: int = 0
+    bytes: int = 0
+    emitted: int = 0
+    misrouted: int = 0
+    late: int = 0
+    dead: int = 0
+    newest: tuple[int | None, ...] = ()
+    delta: Json | None = None
+    snapshot: Json | None = None
+    side: tuple[Json, ...] = ()
+    output: str | None = None
+    held: Bins = field(default_factory=lambda: NO_BINS)
+    copied: int = 0
+    trouble: str | None = None
+    loads: Numbers = field(default_factory=lambda: NO_NUMBERS)
+    stored: tuple[Numbers, ...] = ()
+    queued: tuple[Numbers, ...] = ()
+    state_rows: Numbers = field(default_factory=lambda: NO_NUMBERS)
+    state_bytes: Numbers = field(default_factory=lambda: NO_NUMBERS)
+    spent_ms: Mapping[str, float] = field(default_factory=dict)
+    fault: Fault | None = None
+
+    def to_text(self) -> str:
+        """The report as it travels."""
+        message = _plain(self)
+        message["held"] = [self.held.size, pack(self.held)]
+        for name in ("loads", "state_rows", "state_bytes"):
+            message[name] = _encode(message[name])
+        for name in ("stored", "queued"):
+            message[name] = [_encode(each) for each in message[name]]
+        message["fault"] = None if self.fault is None else asdict(self.fault)
+        return json.dumps(message, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> TaskReport:
+        """Read a report."""
+        message = json.loads(text)
+        message["token"] = Token(*message["token"])
+        bins, members = message["held"]
+        message["held"] = unpack(members, bins)
+        for name in ("loads", "state_rows", "state_bytes"):
+            message[name] = _decode(message[name])
+        for name in ("stored", "queued"):
+            message[name] = tuple(_decode(each) for each in message[name])
+        for name in ("side", "newest"):
+            message[name] = tuple(message[name])
+        message["fault"] = None if message["fault"] is None else Fault(**message["fault"])
+        return cls(**message)
+
+
+def pack(chosen: Bins) -> str:
+    """A set of bins as text: one bit each."""
+    return bitmap.to_text(np.packbits(chosen).tobytes())
+
+
+def unpack(text: str, bins: int) -> Bins:
+    """The set of bins of a text made by `pack`."""
+    return np.unpackbits(np.frombuffer(bitmap.from_text(text), np.uint8), count=bins).astype(np.bool_)
+
+
+def _plain(message: Control | TaskReport) -> Json:
+    return {each.name: getattr(message, each.name) for each in fields(message)}
+
+
+def _encode(values: Numbers) -> str:
+    return b64encode(np.ascontiguousarray(values, "<i8").tobytes()).decode()
+
+
+def _decode(text: str) -> Numbers:
+    return np.frombuffer(b64decode(text), "<i8").astype(np.int64)

@@ -1,0 +1,278 @@
+"""What runs in a Python process of an executor: one worker of one operator, one attempt.
+
+    take the lock -> check place and token -> catch up with the version before -> run the operator over it
+    -> write delta, snapshot, output and side rows under names of this attempt -> report
+
+Nothing written here counts until a manifest names it. A fault is reported, not raised: a Spark job fails only when a
+process was lost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from meander.checkpoint import files, statefile
+from meander.checkpoint.entries import FileRef, Kind, SnapshotRef
+from meander.checkpoint.files import Attempt
+from meander.checkpoint.location import Location
+from meander.engine.worker.catch_up import catch_up, copy_ahead
+from meander.engine.worker.incoming import Incoming, sort_out, table_of
+from meander.engine.worker.messages import Control, Fault, Json, Numbers, TaskReport, Token
+from meander.engine.worker.outgoing import Outgoing
+from meander.engine.worker.process import Host, spark_host
+from meander.errors import Damaged, MeanderError, NoSpace, WrongPlace
+from meander.operators.custom import SIDE
+from meander.operators.failing import failing_bin
+from meander.operators.operator import BinnedOperator, Now
+from meander.state.holding import Holding
+from meander.state.spec import BIN
+from meander.state.table import Table
+from meander.types import WorkerId
+
+LOCK_WAIT_S = 60.0
+INLINE_STATE_BYTES = 8192
+"""State files up to this size travel in the report and live in the manifest: one file less to write and to read."""
+
+
+class Stale(MeanderError):
+    """A later attempt has begun."""
+
+
+class UserError(MeanderError):
+    """The user's function raised."""
+
+    def __init__(self, trace: str, bin_: int | None) -> None:
+        super().__init__(trace.strip().rsplit("\n", 1)[-1])
+        self.trace, self.bin = trace, bin_
+
+
+@dataclass(frozen=True)
+class OperatorTask:
+    """What every worker of one operator is sent: the operator, and the schema of the rows it takes."""
+
+    operator: BinnedOperator
+    takes: pa.Schema
+    last: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do the part of the one worker whose rows and control message Spark hands over."""
+        (pair,) = [batch for batch in batches if batch.num_rows]
+        control = Control.from_bytes(pair.column(1)[0].as_py())
+        chunks = pair.column(0)[0].values
+        yield from self.run(control, lambda: table_of(chunks, self.takes), spark_host())
+
+    def run(self, control: Control, read: Callable[[], pa.Table], host: Host) -> Iterator[pa.RecordBatch]:
+        """Do one worker's part; a fault is reported, not raised. Gives rows for the next operator, and the reports."""
+        outgoing = Outgoing(self.operator, control, self.last)
+        started = time.perf_counter()
+        reports: list[str] = []
+        try:
+            if control.place != host.identity:
+                raise WrongPlace(f"worker {control.worker} is meant for {control.place}, this is {host.identity}")
+            incoming = sort_out(read(), self.operator)
+            reports = incoming.reports
+            if control.rehearsal:
+                report = TaskReport(control.token, control.operator, control.worker, host.identity)
+            else:
+                report = self.attempt(control, incoming, outgoing, host, started)
+        except Exception as problem:
+            outgoing.clear()
+            fault = fault_of(problem)
+            report = TaskReport(control.token, control.operator, control.worker, host.identity, fault=fault)
+        yield from outgoing.batches([*reports, report.to_text()])
+
+    def attempt(
+        self, control: Control, incoming: Incoming, outgoing: Outgoing, host: Host, started: float
+    ) -> TaskReport:
+        """Run the operator over the state of the version before, and write what it changed."""
+        spent: dict[str, float] = {}
+        watch = Stopwatch(spent, started)
+        watch.lap("take")
+        root = host.home(control.directory) / f"s{control.operator}-w{control.worker}"
+        root.mkdir(parents=True, exist_ok=True)
+        owned = control.owned
+        with sole(root, control.token):
+            holding = Holding.open(root / "state", self.operator.tables, control.bins)
+            location = Location.of(control.checkpoint, fsync=control.fsync)
+            todo = catch_up(holding, control, location)
+            watch.lap("catch_up")
+            keys = self.operator.key.encode(incoming.key_columns)
+            bins = keys.bins(control.bins)
+            misrouted = int(np.count_nonzero(~owned[bins]))
+            now = Now(control.token.version, control.frontier, control.previous)
+            wave, waves = control.wave
+            # Copies of bins that move are held too, and their timers are their owner's to fire.
+            turn = owned & (np.arange(control.bins) % waves == wave)
+
+            def begin() -> dict[str, Table]:
+                tables = holding.begin()
+                for table in tables.values():
+                    table.restrict(turn)
+                return tables
+
+            tables = begin()
+            try:
+                answer = self.operator.run(incoming.rows, keys, tables, now)
+            except Exception:
+                trace = traceback.format_exc()
+                bin_ = failing_bin(self.operator, incoming.rows, keys, begin, now, control.bins)
+                raise UserError(trace, bin_) from None
+            watch.lap("operate")
+            deltas = {name: table.delta() for name, table in tables.items()}
+            _refuse_strangers(self.operator, deltas, owned)
+            watch.lap("delta")
+            written = AttemptFiles(control, location)
+            delta = written.delta(deltas)
+            snapshot = written.snapshot(holding)
+            side = written.side(dead=incoming.dead, late=answer.late)
+            watch.lap("write")
+            outgoing.add(answer.rows, root)
+            watch.lap("output")
+            copied, trouble = _copied(holding, todo.copy, control, location)
+            watch.lap("copy")
+            return TaskReport(
+                control.token, control.operator, control.worker, host.identity,
+                rows=incoming.rows.num_rows, bytes=incoming.rows.nbytes,
+                emitted=0 if answer.rows is None else answer.rows.num_rows,
+                misrouted=misrouted,
+                late=0 if answer.late is None else answer.late.num_rows,
+                dead=0 if incoming.dead is None else incoming.dead.num_rows,
+                newest=answer.newest_by_input or (() if answer.newest is None else (answer.newest,)),
+                delta=delta, snapshot=snapshot, side=side, output=outgoing.path,
+                held=holding.held, copied=copied, trouble=trouble,
+                loads=np.bincount(bins, minlength=control.bins),
+                stored=tuple(holding.rows(name) * owned for name in self.operator.stores),
+                queued=_by_input(self.operator, incoming.rows, bins, control.bins),
+                state_rows=holding.rows() * owned, state_bytes=holding.bytes() * owned,
+                spent_ms=watch.done(),
+            )  # fmt: skip
+
+
+class Stopwatch:
+    """Where the milliseconds of a task go."""
+
+    def __init__(self, spent: dict[str, float], started: float) -> None:
+        self.spent, self.started, self.last = spent, started, started
+
+    def lap(self, name: str) -> None:
+        """Book the time since the last lap under this name."""
+        now = time.perf_counter()
+        self.spent[name] = round((now - self.last) * 1000, 3)
+        self.last = now
+
+    def done(self) -> dict[str, float]:
+        """All laps, and the whole as "busy"."""
+        return {**self.spent, "busy": round((self.last - self.started) * 1000, 3)}
+
+
+class AttemptFiles:
+    """The files of one attempt: small ones travel in the report, others go under a name that only this attempt has."""
+
+    def __init__(self, control: Control, location: Location) -> None:
+        self.control, self.location = control, location
+        token, self.worker = control.token, WorkerId(control.worker)
+        self.attempt = Attempt(token.version, control.operator, self.worker, token.epoch, token.attempt)
+
+    def delta(self, tables: Mapping[str, pa.Table]) -> Json | None:
+        """Write what the version changed; None when that is nothing."""
+        if not any(table.num_rows for table in tables.values()):
+            return None
+        return self._state("deltas", statefile.write(tables, self.control.bins)).to_json()
+
+    def snapshot(self, holding: Holding) -> Json | None:
+        """Write the snapshot that is due, of the version before; it speaks of empty bins too."""
+        if self.control.snapshot is None:
+            return None
+        due = np.flatnonzero(self.control.snapshot)
+        file = statefile.write(holding.extract(due), self.control.bins, covers=due)
+        return SnapshotRef(self._state("snapshots", file), self.attempt.version - 1).to_json()
+
+    def _state(self, what: str, file: statefile.StateFile) -> FileRef:
+        return files.store(self.location, self.attempt.path(what), file, self.worker, INLINE_STATE_BYTES)
+
+    def side(self, **rows: pa.Table | None) -> tuple[Json, ...]:
+        """Write rows that took another way, each kind to a file of its own."""
+        kinds: tuple[Kind, ...] = ("dead", "late")
+        refs = []
+        for kind in kinds:
+            table = rows[kind]
+            if table is not None and table.num_rows:
+                path = self.attempt.path(kind)
+                refs.append(files.store_side(self.location, path, table, self.worker, kind).to_json())
+        return tuple(refs)
+
+
+def _copied(holding: Holding, bins: NDArray[np.int64], control: Control, location: Location) -> tuple[int, str | None]:
+    """How many bins were copied ahead, and why not more; what goes wrong with it hurts the migration, not the batch."""
+    try:
+        return copy_ahead(holding, bins, control, location), None
+    except (MeanderError, OSError) as problem:
+        return 0, f"worker {control.worker} could not copy: {problem}"
+
+
+def _by_input(operator: BinnedOperator, rows: pa.Table, bins: NDArray[np.int32], count: int) -> tuple[Numbers, ...]:
+    """How many rows of each input each bin has got, where there are several."""
+    if not operator.stores:
+        return ()
+    side = rows[SIDE].to_numpy()
+    return tuple(np.bincount(bins[side == at], minlength=count) for at in range(len(operator.stores)))
+
+
+def _refuse_strangers(operator: BinnedOperator, deltas: Mapping[str, pa.Table], owned: NDArray[np.bool_]) -> None:
+    """Refuse state of a bin that another worker owns: an operator may only write under keys of its own rows."""
+    for name, delta in deltas.items():
+        bins = delta[BIN].to_numpy()
+        strange = bins[~owned[bins]]
+        if strange.size:
+            reason = f"it wrote to table {name!r} under a key of bin {strange[0]}, which another worker owns"
+            raise UserError(f"{reason}; write state only under keys of the rows and timers given", int(strange[0]))
+
+
+def fault_of(problem: Exception) -> Fault:
+    """How an exception is told to the driver."""
+    kinds = {UserError: "user", WrongPlace: "place", Stale: "stale", NoSpace: "space", Damaged: "damaged"}
+    kind = next((name for error, name in kinds.items() if isinstance(problem, error)), "other")
+    kind = getattr(problem, "fault", kind)
+    if isinstance(problem, UserError):
+        return Fault(kind, str(problem), problem.trace, problem.bin)
+    trace = "" if isinstance(problem, MeanderError) else traceback.format_exc()
+    return Fault(kind, f"{type(problem).__name__}: {problem}", trace)
+
+
+@contextmanager
+def sole(root: Path, token: Token) -> Iterator[None]:
+    """Be the only task in this worker's folder, and of no earlier attempt than any that was here.
+
+    The lock goes with the process that holds it, however that ends. A task of an earlier attempt that still runs
+    keeps it: the later one waits, because two must never touch one base.
+    """
+    with (root / "lock").open("a+") as lock:
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise Stale(f"another task has held {root.name} for {LOCK_WAIT_S:.0f} s") from None
+                time.sleep(0.005)
+        lock.seek(0)
+        seen = lock.read()
+        if seen and Token(*json.loads(seen)) > token:
+            raise Stale(f"attempt {token} of {root.name} is older than attempt {seen}, which has begun")
+        lock.seek(0)
+        lock.truncate()
+        lock.write(json.dumps(token))
+        lock.flush()
+        yield

@@ -1,0 +1,229 @@
+"""The migrations of one query: the protocol, what it means for the bins of the next version, repairs after losses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meander.migration import journal
+from meander.migration.budget import CopyBudget
+from meander.migration.events import EventLog
+from meander.migration.holdings import Holdings
+from meander.migration.ledger import Ledger, Owners
+from meander.migration.movable import MigrationState
+from meander.migration.orders import Orders
+from meander.migration.protocol import (
+    OPEN_STEPS,
+    Cancelled,
+    Committed,
+    Entered,
+    Event,
+    Finished,
+    Gone,
+    Instruction,
+    Lost,
+    Opened,
+    Phase,
+    Planned,
+)
+from meander.migration.record import BinRecord
+from meander.migration.steps import OperatorMove, Step
+from meander.types import BinId, WorkerId
+
+Json = dict[str, Any]
+
+MAX_STATES = 64
+
+
+class Coordinator:
+    """How the bins of a query change hands. Every method that changes something is called under the driver's lock."""
+
+    def __init__(
+        self, record: BinRecord, holdings: Holdings, events: EventLog, workers: int, note: Mapping[str, Any]
+    ) -> None:
+        self.record, self.holdings, self.events = record, holdings, events
+        self.wanted: list[int] = note.get("wanted") or [workers] * len(record.owners)
+        """How many workers each operator is to have: as started, or as moved since; a loss does not change it."""
+        self.requested: int | None = note.get("asked")
+        """The number of workers that the user named at the last start, if any."""
+        self.protocol = journal.from_json(note.get("migration"))
+        self.count: int = note.get("migrations", 0)
+        """How many migrations there have been."""
+        self.orders = Orders()
+        self._states: dict[int, MigrationState] = {}
+        self._last_workers = 0
+        if self.protocol.migration is not None:
+            self._states[self.protocol.migration] = MigrationState(dict(self.protocol.phases))
+
+    @property
+    def participants(self) -> list[WorkerId]:
+        """The workers that have something to do in the next version: those that own, copy or still keep bins."""
+        moving = self.protocol.workers if self.protocol.busy else set()
+        return sorted({*self.record.workers, *moving})
+
+    def note(self) -> Json:
+        """What another driver has to know of it after the version that is being committed."""
+        note: Json = {"wanted": self.wanted, "asked": self.requested, "migrations": self.count}
+        under_way = journal.to_json(self.protocol)
+        return note if under_way is None else {**note, "migration": under_way}
+
+    # --- requests --------------------------------------------------------------------------
+
+    def start(self, requested: int | None, workers: int) -> None:
+        """Before the first version of a run: spread the bins over the workers wanted, moving as few as possible.
+
+        A start with the same number as the last one, or with none in particular, keeps what it was rescaled to since.
+        """
+        record = self.record
+        if record.version < 0 or (requested is not None and requested != self.requested):
+            self.wanted = [workers] * len(record.owners)
+            self._on(Cancelled("the query was started with another number of workers"))
+        self.requested = requested
+        if self.protocol.busy:
+            return
+        ledger = record.ledger()
+        record.assign(
+            [
+                owner
+                if len(np.unique(owner)) == self.wanted[operator]
+                else np.array(ledger.plan(operator, self.wanted[operator]).owner, np.int64)
+                for operator, owner in enumerate(record.owners)
+            ]
+        )
+
+    def state(self, migration: int) -> MigrationState:
+        """How far a migration is, or how it ended; of the last few."""
+        return self._states[migration]
+
+    def adopt(self, before: Coordinator) -> None:
+        """Know the migrations of a coordinator of the same query before this one; what it did not commit is over."""
+        states = dict(before._states)
+        for number, state in states.items():
+            if state.outcome is None and number != self.protocol.migration:
+                states[number] = state.finished("replaced", "the query was started anew", self.record.version)
+        self._states = states | self._states
+        self.count = max(self.count, before.count)
+
+    def begin(self, steps: Sequence[Step], budget: CopyBudget) -> int:
+        """Begin a migration, in place of the one under way, and return its number."""
+        self.count += 1
+        self._open_state()
+        self.wanted = [len(np.unique(owner)) for owner in self._after(steps)]
+        self._on(Planned(self.count, tuple(steps), budget))
+        return self.count
+
+    def cancel(self, migration: int, reason: str) -> None:
+        """Flip nothing more of this migration."""
+        if self.protocol.migration == migration:
+            self._on(Cancelled(reason))
+
+    def take_over(self, steps: Iterable[Step]) -> int:
+        """From the next version on, the targets of these steps own their bins, and read them then."""
+        self._on(Cancelled("another migration takes effect at once"))
+        steps = tuple(steps)
+        self.record.assign(self._after(steps))
+        self.wanted = [len(np.unique(owner)) for owner in self.record.owners]
+        self.count += 1
+        self._open_state()
+        phases = {step.number: Phase.RELEASED for step in steps}
+        self._states[self.count] = MigrationState(phases, "done", "", self.record.version)
+        return self.count
+
+    def _open_state(self) -> None:
+        self._states[self.count] = MigrationState({})
+        self._states.pop(self.count - MAX_STATES, None)
+
+    def _after(self, steps: Iterable[Step]) -> list[Owners]:
+        """Who owns each bin once these steps have been taken."""
+        owners = [owner.copy() for owner in self.record.owners]
+        for step in steps:
+            for move in step.moves:
+                owners[move.operator][move.bin] = move.target
+        return owners
+
+    def _on(self, event: Event) -> list[Instruction]:
+        """Give an event to the protocol, and note and emit what comes of it."""
+        instructions = self.protocol.on(event)
+        version = self.record.version
+        for each in instructions:
+            match each:
+                case Entered(migration, step, phase):
+                    self._states[migration] = self._known(migration).entered(step, phase)
+                    self.events.emit(str(phase), version=version + 1, migration=migration, step=step)
+                case Finished(migration, outcome, reason):
+                    if outcome in ("cancelled", "failed"):
+                        self.wanted = [len(np.unique(owner)) for owner in self.record.owners]
+                    self._states[migration] = self._known(migration).finished(outcome, reason, version)
+                    self.events.emit("finished", version=version, migration=migration, outcome=outcome, reason=reason)
+                case _:
+                    pass
+        return instructions
+
+    def _known(self, migration: int) -> MigrationState:
+        return self._states.get(migration, MigrationState({}))
+
+    # --- versions --------------------------------------------------------------------------
+
+    @property
+    def next_moves(self) -> list[OperatorMove]:
+        """The moves of the steps that are copied next."""
+        return [move for step in self.protocol.steps[: OPEN_STEPS + 1] for move in step.moves]
+
+    def open(self, version: int, batch: int, stale: frozenset[tuple[int, BinId]] = frozenset()) -> None:
+        """Ask the protocol what this version is to do; again for every attempt, for workers may have been lost."""
+        self.orders = Orders()
+        if self.protocol.busy:
+            unknown = [
+                worker
+                for worker in self.participants
+                if any(self.holdings.of(operator, worker) is None for operator in self.record.operators)
+            ]
+            self._on(Lost(frozenset(unknown)))
+            self.orders = Orders.of(self._on(Opened(version, batch, stale)))
+        self.record.flip(self.orders.flips)
+        if self.orders.flips:
+            self.events.emit("flipping", version=version, bins=[int(move.bin) for move in self.orders.flips])
+
+    def committed(self, version: int, troubles: Sequence[str]) -> None:
+        """The version is committed, and the migration is so much further."""
+        held = {
+            (operator, worker): bins
+            for worker in self.participants
+            for operator in self.record.operators
+            if (bins := self.holdings.of(operator, worker)) is not None
+        }
+        self._on(Committed(version, held, tuple(troubles)))
+        workers = self.record.workers
+        if self.protocol.migration is None and len(workers) != self._last_workers:
+            self._last_workers = len(workers)
+            self.events.emit("workers", version=version, workers=sorted(map(int, workers)))
+
+    # --- losses ----------------------------------------------------------------------------
+
+    def repair(self, lost: Collection[WorkerId]) -> None:
+        """Let others own what these workers had, as the planner chooses; what they would have got is not moved."""
+        record = self.record
+        self.events.emit("lost", version=record.version + 1, workers=sorted(map(int, lost)))
+        ledger, stay = record.ledger(), [worker for worker in record.workers if worker not in lost]
+        record.assign([self._repaired(ledger, operator, lost, stay) for operator in ledger.operators])
+        self._on(Gone(frozenset(lost)))
+
+    def _repaired(self, ledger: Ledger, operator: int, lost: Collection[WorkerId], stay: Sequence[WorkerId]) -> Owners:
+        if not set(lost) & set(ledger.workers_of(operator)):
+            return ledger.owners[operator]
+        owner = self._fall_back(operator, ledger.owners[operator], lost)
+        staying = [worker for worker in stay if worker in owner] or stay
+        return np.array(ledger.plan(operator, staying, owner=owner, must_leave=lost).owner, np.int64)
+
+    def _fall_back(self, operator: int, owner: Owners, lost: Collection[WorkerId]) -> Owners:
+        """Who counts as owner where some are lost: an old owner that still has its copy need not read it again."""
+        owner = owner.copy()
+        for kept in self.protocol.kept:
+            for move in kept.step.moves:
+                copy = self.holdings.of(operator, move.source)
+                is_mine = move.operator == operator and owner[move.bin] == move.target
+                if is_mine and move.target in lost and move.source not in lost and copy is not None and copy[move.bin]:
+                    owner[move.bin] = move.source
+        return owner

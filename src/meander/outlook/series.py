@@ -1,0 +1,118 @@
+"""Amounts over time: what arrived, or how many workers there were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meander.errors import InvalidOption
+from meander.options import amount, positive
+from meander.outlook.worker_counts import worker_counts
+
+HOUR_S = 3600
+MONTH_DAYS = 30
+WEEK_DAYS = 7
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Amounts in the order of time.
+
+    Attributes:
+        times: when each begins, in whole seconds, ascending.
+        values: how much it is: finite and at least 0.
+        notes: what was decided on the way here that a reader should know, in sentences.
+    """
+
+    times: NDArray[np.datetime64]
+    values: NDArray[np.float64]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        times, values = np.array(self.times, dtype="datetime64[s]"), np.array(self.values, dtype=np.float64)
+        if times.ndim != 1 or times.shape != values.shape or not times.size:
+            raise InvalidOption(f"a series has a value for each time; here are {values.size} for {times.size} times")
+        if np.isnat(times).any() or (times[1:] < times[:-1]).any():
+            raise InvalidOption("the times of a series must ascend; sort its rows by time first")
+        if not (np.isfinite(values) & (values >= 0)).all():
+            raise InvalidOption("the values of a series must be finite and at least 0; take the others out first")
+        times.flags.writeable = values.flags.writeable = False
+        object.__setattr__(self, "times", times)
+        object.__setattr__(self, "values", values)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @property
+    def interval_s(self) -> float | None:
+        """The time from one row to the next: the median, in seconds; None for a single row."""
+        return float(np.median(np.diff(self.times).astype(np.int64))) if len(self) > 1 else None
+
+    def hourly(self, fill: float | None = None) -> Series:
+        """Return how much there is in each hour.
+
+        Args:
+            fill: how much there is in an hour without any row. By default such an hour is unknown and left out: the
+                hour after the gap follows the one before it, as workers that nobody rescales stay as they are. Where
+                rows are left out because nothing came, this is 0.
+
+        A row belongs to the hour it begins in. The first hour and the last are dropped where rows are missing from
+        them, judged by the interval of the series. Rows more than half an hour apart cannot be summed into hours
+        fairly, unless they are whole hours apart: each is a step of its own, as it is.
+        """
+        step_s, apart_s = self.interval_s, np.diff(self.times).astype(np.int64)
+        if step_s is None:
+            return self
+        if step_s > HOUR_S / 2 and (step_s != HOUR_S or (apart_s % HOUR_S).any()):
+            return _noting(self, f"rows are {step_s:g} s apart, and each is one step")
+        hours = self.times.astype("datetime64[h]")
+        starts = np.flatnonzero(np.r_[True, hours[1:] != hours[:-1]])
+        there, sums = hours[starts], np.add.reduceat(self.values, starts)
+        late_s = (self.times[0] - hours[0]) / np.timedelta64(1, "s")
+        early_s = (hours[-1] + 1 - self.times[-1]) / np.timedelta64(1, "s")
+        whole = slice(int(late_s >= step_s), len(there) - int(early_s > step_s))
+        there, sums = there[whole], sums[whole]
+        if not there.size:
+            raise InvalidOption(
+                f"from {self.times[0]} to {self.times[-1]} the series has no whole hour; give more of it"
+            )
+        empty = int((there[-1] - there[0]).astype(np.int64)) + 1 - len(there)
+        series = replace(self, times=there, values=sums)
+        if empty and fill is not None:
+            every = np.full(empty + len(there), float(amount("fill", fill)))
+            every[(there - there[0]).astype(np.int64)] = sums
+            series = replace(self, times=there[0] + np.arange(every.size), values=every)
+            return _noting(series, f"{empty} hours have no row and are taken as {fill:g}")
+        return _noting(series, f"{empty} hours have no row and are left out") if empty else series
+
+    def workers(self, lo: int, hi: int) -> Series:
+        """Return how many workers each step asks for, scaled over all of this series; see `worker_counts`."""
+        return replace(self, values=worker_counts(self.values, lo, hi).astype(np.float64))
+
+    def learn_and_judge(self, days: float = MONTH_DAYS) -> tuple[Series, Series]:
+        """Return the first month, to learn from, and what comes after it, to judge what was learned.
+
+        Args:
+            days: how long the first part is.
+
+        A series that goes on for less than a week after that is cut in half instead, by steps, and both parts note it.
+        """
+        first = np.timedelta64(round(positive("days", days) * 24 * HOUR_S), "s")
+        if len(self) < 2:
+            raise InvalidOption("a series of one step cannot be cut into a part to learn from and one to judge by")
+        cut, source = int(np.searchsorted(self.times, self.times[0] + first)), self
+        if self.times[-1] - self.times[0] < first + np.timedelta64(WEEK_DAYS, "D"):
+            cut = len(self) // 2
+            short = f"the series is shorter than {days:g} days and a week"
+            source = _noting(self, f"{short}: its first half is learned from, the other judged")
+        return _part(source, slice(0, cut)), _part(source, slice(cut, None))
+
+
+def _part(series: Series, rows: slice) -> Series:
+    return replace(series, times=series.times[rows], values=series.values[rows])
+
+
+def _noting(series: Series, sentence: str) -> Series:
+    return replace(series, notes=(*series.notes, sentence))

@@ -1,0 +1,259 @@
+"""A user's own stream or operator, tested without Spark: batches in, output out, workers that come, go and get lost."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from meander.checkpoint.location import Location
+from meander.checkpoint.reader import Reader
+from meander.engine.driver.run import QueryRun
+from meander.engine.driver.settings import Settings
+from meander.errors import InvalidOption, MigrationFailed
+from meander.migration.handle import Migration
+from meander.operators.durations import microseconds
+from meander.query import Query
+from meander.route.schema import schema as schema_of
+from meander.sources import PairSource, RowSource
+from meander.streams import Stream
+from meander.testing.clock import ManualClock
+from meander.testing.cluster import InProcessCluster
+from meander.testing.jobs import InProcessJobs, MemorySink
+from meander.testing.stream import InProcessLaunch, InProcessStream
+from meander.types import WorkerId
+
+Rows: TypeAlias = Iterable[Mapping[str, Any]] | Any | None
+"""An Arrow table, or rows as dictionaries."""
+
+MAX_TICKS = 1000
+
+
+def source(columns: str | pa.Schema) -> RowSource:
+    """A source for `me.stream` that is a schema alone: `me.testing.source("word string, ts timestamp")`.
+
+    Args:
+        columns: names and types as Spark writes them, or an Arrow schema.
+
+    Returns:
+        What `me.stream` takes in place of a streaming DataFrame; the rows come from the test.
+    """
+    return RowSource(columns if isinstance(columns, pa.Schema) else schema_of(columns))
+
+
+def harness(stream: Stream, workers: int = 2, bins: int = 16, **settings: Any) -> Harness:
+    """Run a stream in this process, without Spark: the real driver, the real workers, real state files.
+
+    Args:
+        stream: a stream over `me.testing.source`, with at least one operator.
+        workers: how many workers own the bins.
+        bins: into how many slices the keys are cut; a power of two.
+        settings: as for `start`: snapshot_every, retain, idle_after_s, idle_time, copy_bytes, .., and checkpoint.
+
+    Returns:
+        A harness, to be used as a context manager.
+
+    Raises:
+        InvalidOption: the stream has no operator, or reads a DataFrame of Spark.
+
+    Example:
+        >>> import meander as me
+        >>> words = me.stream(me.testing.source("word string"))
+        >>> with harness(words.key_by("word").count(), workers=3) as h:
+        ...     first = h.batch([{"word": "duck"}, {"word": "goose"}, {"word": "duck"}])
+        ...     move = h.rescale(4)
+        ...     second = h.batch([{"word": "duck"}])
+        >>> sorted((row["word"], row["count"]) for row in first), second
+        ([('duck', 2), ('goose', 1)], [{'word': 'duck', 'count': 3}])
+    """
+    return Harness(stream, workers, bins, settings)
+
+
+class Harness:
+    """A stream that runs in this process, with control of batches, time, workers and restarts."""
+
+    def __init__(self, stream: Stream, workers: int, bins: int, settings: Mapping[str, Any]) -> None:
+        if not isinstance(stream.source, RowSource):
+            raise InvalidOption("a harness runs without Spark: build the stream over me.testing.source(...)")
+        if not stream.nodes:
+            raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")
+        self._folder = tempfile.TemporaryDirectory(prefix="meander-test-")
+        self.source = stream.source
+        self.clock = ManualClock()
+        self.sink = MemorySink()
+        self.cluster = InProcessCluster(Path(self._folder.name) / "executors", workers)
+        try:
+            self._launch = self._launch_of(stream, workers, bins, settings)
+            self._run = QueryRun(self._launch, self.clock)
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self.query = Query(self._run, background=False)
+        """The same handle that `start` returns: assignment, loads, events, rescale, .."""
+
+    def _launch_of(self, stream: Stream, workers: int, bins: int, settings: Mapping[str, Any]) -> InProcessLaunch:
+        options = dict(settings)
+        checkpoint = str(options.pop("checkpoint", Path(self._folder.name) / "checkpoint"))
+        operators = [node.operator for node in stream.nodes]
+        jobs = InProcessJobs(operators, self._table(None, None, None).schema, self.cluster, self.sink)
+        return InProcessLaunch(
+            operators, Location.of(checkpoint), self.cluster, jobs,
+            Settings(checkpoint, workers, bins, copy_ms=1e9, **options), self.clock, workers,
+        )  # fmt: skip
+
+    def __enter__(self) -> Harness:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- rows ----------------------------------------------------------------------------------
+
+    def batch(self, rows: Rows = None, *, left: Rows = None, right: Rows = None) -> list[dict[str, Any]]:
+        """Process one batch and return what it emits.
+
+        Args:
+            rows: a table or dictionaries, in the columns of the source.
+            left: for a join or an operator with two inputs, the rows of the first one.
+            right: and those of the second.
+        """
+        stream = self._run.stream
+        assert isinstance(stream, InProcessStream)
+        self.clock.advance(1.0)
+        stream.put(self._table(rows, left, right))
+        return self.emitted()
+
+    def emitted(self) -> list[dict[str, Any]]:
+        """What the last version emitted."""
+        return list(self.sink.versions[self.query.version].to_pylist()) if self.sink.versions else []
+
+    def output(self) -> list[dict[str, Any]]:
+        """Everything that was emitted, oldest first."""
+        return self.sink.rows()
+
+    def latest(self, *key: str) -> list[dict[str, Any]]:
+        """The last row that was emitted for every key."""
+        rows = {tuple(row[name] for name in key): row for row in self.output()}
+        return list(rows.values())
+
+    def state(self, operator: int = 0, table: str | None = None) -> list[dict[str, Any]]:
+        """The committed rows of a state table, read from the checkpoint alone."""
+        reader = Reader.open(self._launch.settings.checkpoint)
+        pieces = reader.state(operator, reader.table(operator, table))
+        return [row for piece in pieces for row in piece.drop_columns(["bin"]).to_pylist()]
+
+    def late(self) -> list[dict[str, Any]]:
+        """The rows that came too late."""
+        return list(self.query.late_rows().to_pylist())
+
+    def dead(self) -> list[dict[str, Any]]:
+        """The rows that could not be used, each with its reason."""
+        return list(self.query.dead_letters().to_pylist())
+
+    def _table(self, rows: Rows, left: Rows, right: Rows) -> pa.Table:
+        if isinstance(self.source, PairSource):
+            if rows is not None:
+                raise InvalidOption("this stream has two inputs; give left= and right=")
+            sides = [
+                None if each is None else _as_table(each, schema)
+                for each, schema in zip((left, right), self.source.sides, strict=True)
+            ]
+            return self.source.rows(sides)
+        if left is not None or right is not None:
+            raise InvalidOption("this stream has one input; give rows alone")
+        return _as_table(rows, self.source.schema)
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def idle(self, seconds: float = 2.0) -> list[dict[str, Any]]:
+        """Let the clock go on without rows: idle ticks run as they would, and what they emit is returned."""
+        before = self.query.version
+        self.clock.advance(max(seconds, self._launch.settings.idle_after_s * 1.01))
+        for _ in range(MAX_TICKS):
+            if not self._run.driver.loop.wants_tick or not self._run.driver.loop.tick_if_wanted():
+                break
+        return self._since(before)
+
+    def advance(self, by: str | float) -> list[dict[str, Any]]:
+        """Let event time go on by so much, as if rows had come, and fire what is due."""
+        before = self.query.version
+        driver = self._run.driver
+        with driver.loop.lock:
+            driver.event_time.advance(microseconds("by", by))
+        driver.loop.settle()
+        return self._since(before)
+
+    def end(self) -> list[dict[str, Any]]:
+        """Let event time be over: every window closes, every timer fires."""
+        before = self.query.version
+        driver = self._run.driver
+        for operator in range(len(driver.operators)):
+            with driver.loop.lock:
+                driver.event_time.end(operator)
+            driver.loop.settle()
+        return self._since(before)
+
+    def _since(self, version: int) -> list[dict[str, Any]]:
+        tables = [rows for number, rows in sorted(self.sink.versions.items()) if number > version]
+        return [row for rows in tables for row in rows.to_pylist()]
+
+    # --- workers -------------------------------------------------------------------------------
+
+    def rescale(self, workers: int, **options: Any) -> Migration:
+        """Go to so many workers, and return when all bins have moved; the options are those of `query.rescale`."""
+        return self.finish(self.query.rescale(workers, **options))
+
+    def rebalance(self, tau: float = 0.2, **options: Any) -> Migration:
+        """Spread the load over the workers that are there."""
+        return self.finish(self.query.rebalance(tau, **options))
+
+    def move(self, targets: Mapping[int, int], **options: Any) -> Migration:
+        """Move these bins to these workers."""
+        return self.finish(self.query.move(targets, **options))
+
+    def finish(self, migration: Migration) -> Migration:
+        """Make ticks until a migration is over; raises `MigrationFailed` where it has failed."""
+        for _ in range(MAX_TICKS):
+            if migration.poll():
+                break
+            with self._run.driver.loop.lock:
+                self._run.driver.loop.tick()
+        if migration.status == "failed":
+            raise MigrationFailed(migration.reason)
+        return migration
+
+    def lose(self, worker: int, replace: bool = True) -> None:
+        """The executor of a worker is gone, with all its state; another one comes, or others take over its bins."""
+        place = self._run.driver.placement.places.get(WorkerId(worker))
+        if place is None:
+            known = ", ".join(str(each) for each in sorted(self._run.driver.placement.places))
+            raise InvalidOption(f"there is no worker {worker}; there are: {known}")
+        self.cluster.lose(place.executor, replace)
+
+    def restart(self) -> None:
+        """The driver is gone, as after a crash; another one goes on from the checkpoint."""
+        self._run = QueryRun(self._launch, self.clock)
+        self.query = Query(self._run, background=False)
+
+    def close(self) -> None:
+        """End, and remove everything."""
+        self._run.stop()
+        self._folder.cleanup()
+
+
+def _as_table(rows: Rows, schema: pa.Schema) -> pa.Table:
+    if rows is None:
+        return schema.empty_table()
+    if isinstance(rows, pa.Table):
+        return rows.select(schema.names).cast(schema)
+    listed = list(rows)
+    unknown = {name for row in listed for name in row} - set(schema.names)
+    if unknown:
+        raise InvalidOption(f"there is no column {min(unknown)!r}; the columns are {', '.join(schema.names)}")
+    return pa.Table.from_pylist(listed, schema)

@@ -1,0 +1,143 @@
+"""One attempt over the real worker code in this process, as the driver's port `Jobs`. Batches are Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from meander.engine.driver.ports import Job, JobLost, JobResult, OperatorOutput, OutputLost, Place, Routing
+from meander.engine.worker.incoming import REPORT
+from meander.engine.worker.messages import Control, TaskReport
+from meander.engine.worker.outgoing import ALL, SLOT, shown
+from meander.engine.worker.task import OperatorTask
+from meander.operators.operator import BinnedOperator
+from meander.testing.cluster import InProcessCluster
+
+
+class TableSink(Protocol):
+    """Takes the output of every version as a table."""
+
+    def write(self, rows: pa.Table, version: int) -> None:
+        """Take one version's output; raise, and the version is not committed."""
+
+
+class MemorySink:
+    """Keeps the output of every version; a version that is written again replaces what it wrote before."""
+
+    def __init__(self) -> None:
+        self.versions: dict[int, pa.Table] = {}
+
+    def write(self, rows: pa.Table, version: int) -> None:
+        """Keep one version's output."""
+        self.versions[version] = rows
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Everything that was emitted, oldest first."""
+        return [row for _, rows in sorted(self.versions.items()) for row in rows.to_pylist()]
+
+
+class InProcessJobs:
+    """Runs the tasks of all workers, one after the other."""
+
+    def __init__(
+        self, operators: Sequence[BinnedOperator], schema: pa.Schema, cluster: InProcessCluster, sink: TableSink
+    ) -> None:
+        self.operators, self.schema, self.cluster, self.sink = tuple(operators), schema, cluster, sink
+
+    def nothing(self) -> pa.Table:
+        """No rows, in the schema of the stream."""
+        return self.schema.empty_table()
+
+    def waves(self, rows: pa.Table, routing: Routing, max_bytes: int) -> Sequence[pa.Table]:
+        """The rows in one piece, or in waves of bins where one worker would get too many bytes."""
+        bins = len(routing.slots)
+        count = 1
+        while count * max_bytes < rows.nbytes and count < bins:
+            count *= 2
+        if count == 1:
+            return [rows]
+        wave_of = self._bins(rows, self.operators[routing.operator], bins) % count
+        return [rows.filter(pa.array(wave_of == wave)) for wave in range(count)]
+
+    def free(self, waves: Sequence[pa.Table]) -> None:
+        """Tables need not be given back."""
+
+    def run(self, rows: pa.Table, job: Job) -> JobResult:
+        """Run every worker of every operator; raises `JobLost` where one of their executors is gone."""
+        reports: list[TaskReport] = []
+        inline: list[pa.Table] = []
+        for at, (routing, controls) in enumerate(zip(job.routings, job.controls, strict=True)):
+            last = at + 1 == len(job.routings)
+            operator = self.operators[routing.operator]
+            parts = self._routed(rows, operator, routing)
+            emitted: list[pa.Table] = []
+            for control, part, place in zip(controls, parts, job.places, strict=True):
+                report, output = self.run_task(operator, control, part, place, last)
+                reports.append(report)
+                if output is not None:
+                    (inline if last else emitted).append(output)
+            rows = pa.concat_tables(emitted) if emitted else operator.output.empty_table()
+        return JobResult(tuple(reports), tuple(inline))
+
+    def run_task(
+        self, operator: BinnedOperator, control: Control, rows: pa.Table, place: Place, last: bool
+    ) -> tuple[TaskReport, pa.Table | None]:
+        """One worker's part: its report, and rows for the next operator or small output."""
+        if place.executor not in self.cluster.ids():
+            raise JobLost(f"executor {place.executor} is gone")
+        control = Control.from_bytes(control.to_bytes())  # as it would travel
+        batches = list(OperatorTask(operator, rows.schema, last).run(control, lambda: rows, self.cluster.host(place)))
+        if last:
+            (batch,) = batches
+            output = batch["output"][0].as_py()
+            table = None if output is None else pa.ipc.open_stream(pa.py_buffer(output)).read_all()
+            return TaskReport.from_text(batch["report"][0].as_py()), table
+        passed = pa.Table.from_batches(batches)
+        texts = passed[REPORT].drop_null().to_pylist()
+        output = passed.filter(pc.is_null(passed[REPORT])).drop_columns([SLOT, REPORT])
+        return TaskReport.from_text(texts[0]), output
+
+    def read(self, output: OperatorOutput) -> pa.Table:
+        """The output of an operator as rows for the next one."""
+        tables = [shown(self.operators[output.operator].output).empty_table(), *output.inline]
+        for path, place in output.files:
+            if place.executor not in self.cluster.ids():
+                raise OutputLost(f"executor {place.executor} is gone, and what it emitted with it")
+            with pa.memory_map(path) as file:
+                tables.append(pa.ipc.open_file(file).read_all())
+        return pa.concat_tables(tables)
+
+    def write(self, output: OperatorOutput, version: int) -> None:
+        """Give the output of a version to the sink."""
+        self.sink.write(self.read(output), version)
+
+    def rehearse(self, places: Sequence[Place], bins: int) -> None:
+        """All is warm."""
+
+    def cancel(self, tag: str) -> None:
+        """Jobs end before anyone could cancel them."""
+
+    def _routed(self, rows: pa.Table, operator: BinnedOperator, routing: Routing) -> list[pa.Table]:
+        """The rows of each slot."""
+        if ALL in operator.key.names and ALL not in rows.column_names:
+            rows = rows.append_column(ALL, pa.array(np.zeros(len(rows), np.int32)))
+        apart = [name for name in operator.key.names if name not in operator.input.names]
+        rows = rows.select([*operator.input.names, *apart])
+        slots = np.array(routing.slots)[self._bins(rows, operator, len(routing.slots))]
+        return [rows.filter(pa.array(slots == slot)) for slot in range(routing.count)]
+
+    def _bins(self, rows: pa.Table, operator: BinnedOperator, bins: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The bin of each row; a row without a key goes anywhere, and becomes a dead letter there."""
+        columns = [rows[name] for name in operator.key.names]
+        good = np.ones(len(rows), np.bool_)
+        for column in columns:
+            good &= column.is_valid().to_numpy()
+        bin_of_row = np.zeros(len(rows), np.int64)
+        if good.any():
+            mask = pa.array(good)
+            bin_of_row[good] = operator.key.encode([column.filter(mask) for column in columns]).bins(bins)
+        return bin_of_row

@@ -1,0 +1,347 @@
+"""The production driver under seeded faults: a whole query in one process, with everything that can go wrong.
+
+One source of chance decides about rows, requests and faults, so a seed is a story that can be told again:
+
+    >>> Simulation(seed=7).run().versions >= 40
+    True
+
+Executors are lost for a while or for good, processes die in the middle of a change, tasks of a lost job run late, the
+driver crashes around the sink and the manifest, another one takes over while the old one goes on. Meanwhile requests to
+rescale, rebalance and move, cancellations, rows of a control stream, idle ticks and a balancer come whenever they like.
+After every version the commit is looked at; in the end state and output are counted anew.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from meander.checkpoint.entries import Commit
+from meander.control.balancer import Balancer
+from meander.control.policies import StragglerPolicy
+from meander.control.straggler import StragglerRules
+from meander.engine.driver.run import QueryRun
+from meander.engine.driver.settings import Settings
+from meander.errors import MeanderError
+from meander.migration.control_stream import ControlStream
+from meander.migration.mover import Mover
+from meander.testing.backends import Backend, ModelBackend, RealBackend
+from meander.testing.clock import ManualClock
+from meander.testing.faults import Chance, FaultRates
+from meander.testing.model import ModelJobs
+from meander.testing.stream import InProcessLaunch, InProcessStream
+
+MAX_STEPS = 400
+MAX_SETTLE = 300
+
+
+class Violation(AssertionError):
+    """Something that must never be, with the seed that shows it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened in a simulation."""
+
+    seed: int
+    versions: int
+    migrations: int
+    faults: int
+    restarts: int
+
+
+class Simulation:
+    """One seed."""
+
+    def __init__(self, seed: int, real: bool = False, rates: FaultRates | None = None, versions: int = 40) -> None:
+        self.seed, self.is_real, self.wanted = seed, real, versions
+        self.chance = Chance(seed, rates or FaultRates())
+        self.rng = self.chance.rng
+        self.commits: list[Commit] = []
+        self.batches: dict[int, object] = {}
+        self.restarts = 0
+        self.finished = 0
+        self.old: list[QueryRun] = []
+        self._left: set[tuple[int, int, int]] | None = None
+
+    def run(self) -> Outcome:
+        """Go through the story and check it; raises `Violation`."""
+        folder = tempfile.TemporaryDirectory(prefix="meander-sim-") if self.is_real else nullcontext("/nonexistent")
+        with folder as root:
+            try:
+                self._set_up(Path(root))
+                self._story()
+                self._settle()
+                self._check_end()
+            except Violation:
+                raise
+            except Exception as problem:
+                raise Violation(f"seed {self.seed}, version {len(self.commits) - 1}: {problem!r}") from problem
+        faults = sum(self.chance.counts.values())
+        return Outcome(self.seed, len(self.commits), self.finished, faults, self.restarts)
+
+    def _set_up(self, folder: Path) -> None:
+        rng = self.rng
+        bins, operators = rng.choice([4, 8]), rng.choice([1, 1, 2])
+        executors = rng.randint(1, 4)
+        self.backend: Backend = (
+            RealBackend(self.chance, bins, operators, executors, folder)
+            if self.is_real
+            else ModelBackend(self.chance, bins, operators, executors)
+        )
+        self.clock = ManualClock()
+        settings = Settings(
+            self.backend.location.uri, rng.randint(1, executors), bins, executors_within_s=1.0,
+            snapshot_every=rng.choice([2, 4, 8]), retain=rng.choice([3, 10]), copy_ms=1e9,
+            copy_bytes=rng.choice([1, 50, 1 << 20]), release_after=rng.choice([0, 1, 2, 4]), attempts=20,
+        )  # fmt: skip
+        self.launch = InProcessLaunch(
+            self.backend.operators, self.backend.location, self.backend.cluster, self.backend.jobs, settings,
+            self.clock, settings.workers, f"seed{self.seed}",
+        )  # fmt: skip
+        rates, self.chance.rates = self.chance.rates, FaultRates.none()
+        self._start()
+        self._batch()
+        self._look()
+        self.chance.rates = rates
+
+    # --- the story -----------------------------------------------------------------------------
+
+    def _story(self) -> None:
+        for _ in range(MAX_STEPS):
+            enough = len(self.commits) >= self.wanted and self.finished >= 1
+            if enough and sum(self.chance.counts.values()) >= 3:
+                return
+            self._wreck()
+            with self._may_end():
+                self._pick()()
+                self._poll()
+            self._look()
+        if len(self.commits) < self.wanted:
+            raise Violation(f"seed {self.seed}: only {len(self.commits)} versions in {MAX_STEPS} steps")
+
+    def _pick(self) -> Callable[[], None]:
+        actions = {
+            self._batch: 60, self._tick: 12, self._rescale: 5, self._rebalance: 3, self._move: 4,
+            self._cancel: 2, self._control: 3, self._balance: 4,
+        }  # fmt: skip
+        return self.rng.choices(list(actions), list(actions.values()))[0]
+
+    @contextmanager
+    def _may_end(self) -> Iterator[None]:
+        """A crash or a failed query is followed by another driver."""
+        try:
+            yield
+        except MeanderError:
+            if not self.query.driver.loop.failure and not self.chance.counts:
+                raise
+            self._left = None
+            self._restart()
+
+    def _batch(self) -> None:
+        stream = self.query.stream
+        assert isinstance(stream, InProcessStream)
+        self._put(stream)
+
+    def _put(self, stream: InProcessStream) -> None:
+        number = stream.next_batch
+        rows = self.batches.setdefault(number, self.backend.rows(self.rng))
+        self.clock.advance(self.rng.choice([0.1, 1.0]))
+        stream.put(rows)
+
+    def _tick(self) -> None:
+        loop = self.query.driver.loop
+        before = loop.version
+        self.clock.advance(5.0)
+        is_wanted = loop.tick_if_wanted()
+        if loop.version != before + is_wanted:
+            raise Violation(f"seed {self.seed}: one tick made {loop.version - before} versions")
+
+    def _rescale(self) -> None:
+        self.mover.migrate("rescale", self._operator(), {"workers": self.rng.randint(1, 4), **self._schedule()})
+
+    def _rebalance(self) -> None:
+        self.mover.migrate("rebalance", self._operator(), self._schedule())
+
+    def _move(self) -> None:
+        record = self.query.driver.record
+        workers = self.rng.sample(range(4), self.rng.randint(1, 2))
+        bins = self.rng.sample(range(record.bins), self.rng.randint(1, 3))
+        targets = {bin_: self.rng.choice(workers) for bin_ in bins}
+        self.mover.migrate("move", self.rng.randrange(len(record.owners)), {"targets": targets, **self._schedule()})
+
+    def _operator(self) -> int | None:
+        return self.rng.choice([None, 0])
+
+    def _schedule(self) -> dict[str, object]:
+        later = {"at": self._next_batch() + self.rng.randint(0, 4)} if self.rng.random() < 0.15 else {}
+        return {"schedule": self.rng.choice(["all_at_once", "fluid", "batched", "matching"]), **later}
+
+    def _next_batch(self) -> int:
+        stream = self.query.stream
+        assert isinstance(stream, InProcessStream)
+        return stream.next_batch
+
+    def _cancel(self) -> None:
+        if self.mover.migration is not None:
+            self.mover.migration.cancel()
+
+    def _control(self) -> None:
+        driver = self.query.driver
+        rows = [
+            {
+                "batch": self._next_batch() + self.rng.randint(0, 3),
+                "bin": self.rng.randrange(driver.record.bins + 1),
+                "worker": self.rng.randint(0, 3),
+                "operator": 0,
+            }
+            for _ in range(self.rng.randint(1, 3))
+        ]
+        with driver.loop.lock:
+            cores = sum(place.cores for place in driver.cluster.executors())
+            ControlStream(driver.coordinator, driver.settings.budget).take(rows, cores)
+
+    def _balance(self) -> None:
+        self.balancer.look()
+
+    def _poll(self) -> None:
+        migration = self.mover.migration
+        if migration is not None and not migration.is_over and migration.poll():
+            self.finished += migration.status == "done"
+
+    # --- what goes wrong -----------------------------------------------------------------------
+
+    def _wreck(self) -> None:
+        chance, cluster = self.chance, self.backend.cluster
+        for place in cluster.executors():
+            if chance.happens("executor_lost"):
+                self._lose(place.executor, replace=True)
+            elif len(cluster.ids()) > 1 and chance.happens("executor_gone"):
+                self._lose(place.executor, replace=False)
+        if chance.happens("restart"):
+            self.query.stop()
+            self._restart()
+        if chance.happens("usurp"):
+            self.old = [*self.old[-1:], self.query]
+            self._restart()
+        if self.old and self.rng.random() < 0.2:
+            self._let_old_driver_go_on()
+
+    def _lose(self, executor: str, replace: bool) -> None:
+        self.backend.cluster.lose(executor, replace)
+        jobs = self.backend.jobs
+        if isinstance(jobs, ModelJobs):
+            jobs.stores = {at: store for at, store in jobs.stores.items() if at[0] != executor}
+
+    def _let_old_driver_go_on(self) -> None:
+        """A driver that was replaced processes its next batch: it must find out, and commit nothing."""
+        old = self.old.pop(0)
+        assert isinstance(old.stream, InProcessStream)
+        entries = self.backend.location.list("manifests")
+        try:
+            self._put(old.stream)
+        except MeanderError:
+            pass
+        else:
+            raise Violation(f"seed {self.seed}: a driver that was replaced has gone on")
+        if self.backend.location.list("manifests") != entries:
+            raise Violation(f"seed {self.seed}: a driver that was replaced has committed")
+
+    def _restart(self) -> None:
+        self.restarts += 1
+        for _ in range(50):
+            try:
+                self._start()
+                break
+            except MeanderError:
+                self._left = None
+                if len(self.backend.cluster.ids()) < 2:
+                    self.backend.cluster.request(2)
+        else:
+            raise Violation(f"seed {self.seed}: the query does not start any more")
+        left = self._moves_left()
+        has_lost = any(each["event"] == "lost" for each in self.query.driver.events.entries)
+        if self._left is not None and left != self._left and not has_lost:
+            raise Violation(f"seed {self.seed}: after a restart {len(left)} moves are left, before {len(self._left)}")
+
+    def _start(self) -> None:
+        self.query = QueryRun(self.launch, self.clock)
+        budget = self.query.driver.settings.budget
+        self.mover = Mover(self.query, budget, 1.0, self.clock, background=False)
+        policies = {0: StragglerPolicy(StragglerRules(window=2, rest=2, alpha=None))}
+        self.balancer = Balancer(self.query, self.mover, policies, {"planner": "free"}, waits=False)
+
+    # --- what must be --------------------------------------------------------------------------
+
+    def _moves_left(self) -> set[tuple[int, int, int]]:
+        steps = self.query.driver.coordinator.protocol.steps
+        return {(move.operator, move.bin, move.target) for step in steps for move in step.moves}
+
+    def _look(self) -> None:
+        """Look at every commit that has come since the last look."""
+        log = self.query.driver.log
+        before = len(self.commits)
+        if log.index.version >= before:
+            self.commits += log.commits(before)
+            self._left = self._moves_left()
+        for at, commit in enumerate(self.commits[before:], before):
+            self._check_commit(at, commit)
+
+    def _check_commit(self, at: int, commit: Commit) -> None:
+        if commit.version != at:
+            raise Violation(f"seed {self.seed}: version {commit.version} came where {at} was next")
+        if at > 0:
+            last = self.commits[at - 1]
+            follows = (commit.batch, commit.tick) in ((last.batch + 1, 0), (last.batch, last.tick + 1))
+            if not follows:
+                raise Violation(
+                    f"seed {self.seed}: batch {commit.batch}.{commit.tick} came after {last.batch}.{last.tick}"
+                )
+        for operator, part in enumerate(commit.operators):
+            for ref in part.deltas:
+                strangers = [bin_ for bin_ in ref.members() if part.owner[bin_] != ref.worker]
+                if strangers:
+                    raise Violation(
+                        f"seed {self.seed}: worker {ref.worker} wrote bin {strangers[0]} of operator {operator} in "
+                        f"version {at}, which worker {part.owner[strangers[0]]} owned"
+                    )
+            covered = Counter(bin_ for ref in part.deltas for bin_ in ref.members())
+            if any(times > 1 for times in covered.values()):
+                raise Violation(f"seed {self.seed}: two deltas of version {at} cover one bin")
+
+    def _settle(self) -> None:
+        """Nothing goes wrong any more: what is under way must end."""
+        self.chance.stop()
+        self.old = []
+        for _ in range(MAX_SETTLE):
+            with self._may_end():
+                if not self.query.driver.coordinator.protocol.busy:
+                    break
+                self._batch()
+                self._poll()
+            self._look()
+        else:
+            raise Violation(f"seed {self.seed}: a migration does not end within {MAX_SETTLE} versions")
+        for _ in range(2):
+            self._batch()
+        self._look()
+
+    def _check_end(self) -> None:
+        driver = self.query.driver
+        self._poll()
+        for operator in driver.record.operators:
+            for worker in driver.coordinator.participants:
+                held = driver.holdings.of(operator, worker)
+                owned = driver.record.owners[operator] == worker
+                if held is None or (held != owned).any():
+                    raise Violation(f"seed {self.seed}: worker {worker} holds other bins than it owns in the end")
+        outputs, state = self.backend.expected(self.commits, self.batches)
+        for version, output in enumerate(outputs):
+            if self.backend.emitted(version) != output:
+                raise Violation(f"seed {self.seed}: the sink holds of version {version} other rows than a recount")
+        if self.backend.state(driver.log) != state:
+            raise Violation(f"seed {self.seed}: the state in the end is not what a recount gives")

@@ -1,0 +1,115 @@
+"""A stream that a test feeds, as the driver's port `Stream`, and how a query is started on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
+from meander.clock import Clock
+from meander.engine.driver import provenance
+from meander.engine.driver.driver import Driver
+from meander.engine.driver.ports import Cluster, Jobs, Rows
+from meander.engine.driver.settings import Settings
+from meander.migration.steps import Step
+from meander.operators.operator import BinnedOperator
+
+QUERY_ID = "00000000-0000-0000-0000-000000000000"
+
+
+class InProcessStream:
+    """Batches that come when they are put; it writes the same log of offsets that Spark does."""
+
+    def __init__(self, location: Location, driver: Driver) -> None:
+        self._location, self._driver = location, driver
+        self._is_active = True
+        path = f"{provenance.SPARK}/metadata"
+        if not location.exists(path):
+            location.write(path, json.dumps({"id": QUERY_ID}).encode())
+        last = driver.log.last
+        self.next_batch = 0 if last is None else last.batch + 1
+
+    @property
+    def id(self) -> str:
+        """The query's id."""
+        return QUERY_ID
+
+    @property
+    def is_active(self) -> bool:
+        """Whether batches may still come."""
+        return self._is_active and self._driver.loop.failure is None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Always: a batch is over when `put` returns."""
+        return True
+
+    @property
+    def is_shared(self) -> bool:
+        """Nobody else uses the executors."""
+        return False
+
+    def put(self, rows: Rows) -> None:
+        """Process one batch."""
+        number = self.next_batch
+        path = f"{provenance.SPARK}/offsets/{number}"
+        if not self._location.exists(path):
+            self._location.write(path, json.dumps({"batch": number, "rows": len(rows)}).encode())
+        self._driver.loop.process(rows, number)
+        self.next_batch = number + 1
+
+    def rows_behind(self) -> int:
+        """Nothing waits."""
+        return 0
+
+    def process_all_available(self) -> None:
+        """Everything that was put has been processed."""
+
+    def wait(self, timeout_s: float) -> None:
+        """It ends when it is stopped."""
+
+    def failure(self) -> Exception | None:
+        """It does not fail by itself."""
+        return None
+
+    def stop(self) -> None:
+        """Bring no more batches."""
+        self._is_active = False
+
+
+@dataclass
+class InProcessLaunch:
+    """Everything a query is started with in this process."""
+
+    operators: Sequence[BinnedOperator]
+    location: Location
+    cluster: Cluster
+    jobs: Jobs
+    settings: Settings
+    clock: Clock
+    requested: int | None = None
+    name: str = "test"
+    stream: type[InProcessStream] = InProcessStream
+    starts: int = field(default=0)
+
+    def start(self, moved: Sequence[Step] = (), before: Driver | None = None) -> tuple[Driver, InProcessStream]:
+        """Check everything, claim the checkpoint and start."""
+        provenance.check_identity(self.location, self.settings.bins, self.operators)
+        log = Log.open(self.location)
+        provenance.check_spark_part(log)
+        log.claim(self.name, self.starts)
+        self.starts += 1
+        run = f"{self.name}-{self.starts}"
+        driver = Driver(
+            self.operators, self.cluster, self.jobs, self.settings, log, self.clock, run, background=False
+        )  # fmt: skip
+        if before is not None:
+            driver.inherit(before)
+            driver.coordinator.take_over(moved)
+        driver.coordinator.start(self.requested, self.settings.workers)
+        driver.attempts.settle()
+        stream = self.stream(self.location, driver)
+        driver.attach(stream)
+        return driver, stream

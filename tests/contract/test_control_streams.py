@@ -1,0 +1,38 @@
+"""Moves that come as data: a stream of batch, bin and worker beside the stream of rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import meander as me
+from contract.cases import BINS, BY_BATCHES, CONTROL
+from contract.runtimes import ON_SPARK
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_control_stream_moves_bins_at_their_batches(runtime):
+    case = runtime.start("count", control=CONTROL, **BY_BATCHES)
+    case.flow()
+    nonsense = (2, BINS, 1)
+    case.steer((2, 0, 1), (3, 0, 0), (2, BINS - 1, 0), nonsense)
+    case.await_event("planned")
+    owners = {}
+    for _ in range(3):
+        case.flow()
+        owners[case.query.last_progress["batch"]] = (case.assignment[0], case.assignment[BINS - 1])
+    assert owners == {1: (0, 1), 2: (1, 0), 3: (0, 0)}
+    (event,) = case.events("refused")
+    assert event["reason"] == f"there is no bin {BINS}: the bins are 0 to {BINS - 1}"
+    case.steer((1, 1, 1))  # for a batch that is over: at once
+    case.await_event("planned", migration=2)
+    case.flow()
+    assert case.assignment[1] == 1
+    case.finish()
+
+
+@pytest.mark.parametrize("runtime", ON_SPARK, indirect=True)
+def test_a_control_stream_without_its_columns_is_refused(runtime):
+    with pytest.raises(me.InvalidOption, match="control needs the columns batch, bin, worker"):
+        runtime.start("count", control=pa.schema([("bin", pa.int64()), ("worker", pa.int64())]))

@@ -1,0 +1,50 @@
+"""A query that is started again on its checkpoint goes on as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from contract.runtimes import BY_BATCHES
+from streams import PATIENCE_S
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_migration_under_way_goes_on_after_a_restart(runtime):
+    case = runtime.start("count", **BY_BATCHES)
+    case.flow()
+    move = case.query.rescale(3, schedule="fluid")
+    case.await_event("planned")
+    case.flow_until("flipped")
+    (plan,) = move.plans.values()
+    case.stop()
+    assert set(plan.before) < set(plan.owner)
+    assert plan.before != tuple(case.assignment) != plan.owner
+    flips, moves = move.progress.bins, len(plan.moves)
+    case.restart()
+    again = case.query.migration
+    assert (again.status, again.progress.bins, again.progress.of_bins) == ("running", 0, moves - flips)
+    case.flow_until("finished")
+    assert again.wait(PATIENCE_S)
+    assert (again.report.outcome, again.report.bins) == ("done", moves - flips)
+    assert tuple(case.assignment) == plan.owner
+    case.finish()
+
+
+def test_a_query_that_was_rescaled_stays_so(runtime):
+    case = runtime.start("count")
+    case.flow()
+    assert case.query.rescale(3, keep_executors=True).wait(PATIENCE_S)
+    assignment = case.assignment
+    case.stop()
+    case.restart()  # with as many workers as it was started with at first
+    assert (case.assignment, case.query.migration) == (assignment, None)
+    case.flow()
+    case.stop()
+    case.restart(workers=None)
+    assert case.assignment == assignment
+    case.stop()
+    case.restart(workers=1)  # another number is a wish
+    case.flow()
+    assert len(case.query.workers) == 1
+    case.finish()
