@@ -64,7 +64,7 @@ def test_a_join_is_balanced_while_it_runs_and_no_pair_is_lost(spark, tmp_path):
 
 @pytest.mark.parametrize(
     "planner",
-    ["annealing", pytest.param("free", marks=pytest.mark.fault), pytest.param("ssm", marks=pytest.mark.fault)],
+    ["annealing", pytest.param("free", marks=pytest.mark.slow), pytest.param("ssm", marks=pytest.mark.slow)],
 )
 def test_an_operator_with_one_input_is_balanced_too(planner, spark, tmp_path):
     rng = random.Random(6)

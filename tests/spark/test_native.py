@@ -93,7 +93,7 @@ def in_and_out(attached):
     assert len(attached.executors) == len(on(attached)) == len(executors)
 
 
-@pytest.mark.fault  # nothing is killed; it is slow
+@pytest.mark.slow
 def test_a_join_moves_with_its_four_stores(spark, tmp_path):
     from pyspark.sql import functions as F
 
@@ -120,7 +120,7 @@ def test_a_join_moves_with_its_four_stores(spark, tmp_path):
     assert all(m == 2 * n for _, n, m in latest.values())
 
 
-@pytest.mark.fault  # nothing is killed; it is slow
+@pytest.mark.slow
 def test_transform_with_state_is_kept_balanced(spark, tmp_path):
     import pandas as pd
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -162,7 +162,7 @@ def test_transform_with_state_is_kept_balanced(spark, tmp_path):
     assert {key: row[1] for key, row in latest.items()} == counts(load)
 
 
-@pytest.mark.fault  # nothing is killed; it is slow
+@pytest.mark.slow
 def test_operators_with_a_shuffle_between_them_are_placed_apart(spark, tmp_path):
     from pyspark.sql import functions as F
 
