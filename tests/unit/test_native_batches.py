@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from meander.native.batches import CLOSELY, BatchWatch, TaskRun
-from meander.native.stores import Partition, StatefulOperator
+from meander.native.batches import CLOSELY, BatchWatch
+from meander.native.stores import Partition, StatefulOperator, TaskRun
 from plain_spark import QUERY, RUN, other_event, progress_event, stage_event, task_event
 
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meander.errors import InvalidOption
-from meander.native.observation import ExecutorFigures, Observation, PartitionFigures
-from meander.native.text import printable
+from meander.native.observation import ExecutorFigures, Observation, PartitionFigures, printable
 
 SAVE, JOIN = "0:stateStoreSave", "1:dedupe+symmetricHashJoin"
 

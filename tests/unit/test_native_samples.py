@@ -2,9 +2,8 @@
 
 import pytest
 
-from meander.native.batches import BatchRun, TaskRun
-from meander.native.samples import MAX_SAMPLES, Sampler
-from meander.native.stores import Backlog, Partition
+from meander.native.batches import MAX_SAMPLES, Sampler
+from meander.native.stores import Backlog, BatchRun, Partition, TaskRun
 
 
 def batch(number, *tasks, rows=10, interval_s=2.0, group=0):

@@ -19,9 +19,8 @@ from rich.text import Text
 
 from meander.cli import show
 from meander.control import ThresholdRules
-from meander.native.observation import Observation, PartitionFigures
+from meander.native.observation import Observation, PartitionFigures, figure, printable
 from meander.native.publish import published
-from meander.native.text import figure, printable
 from meander.options import positive
 
 NOTHING = "no attached query on this machine for this user; in the job: attached = me.attach(query)"

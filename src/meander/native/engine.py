@@ -18,9 +18,9 @@ from meander.migration.ledger import Ledger, Owners
 from meander.migration.movable import EngineStatus, MigrationState, Recruits, StaleLedger, VersionTime
 from meander.migration.request import Proposal, Request, propose
 from meander.migration.steps import Step
+from meander.native.batches import Sampler
 from meander.native.moving import SteeringRun
 from meander.native.placement import StatePlacement, executor_of, worker_of
-from meander.native.samples import Sampler
 from meander.native.staffing import Staffing
 from meander.native.stores import Partition
 from meander.types import WorkerId

@@ -13,7 +13,6 @@ from meander.migration.events import EventLog
 from meander.migration.movable import MigrationState
 from meander.migration.protocol import Outcome, Phase
 from meander.migration.steps import OperatorMove, Step
-from meander.native.batches import BatchRun
 from meander.native.placement import StatePlacement
 from meander.native.steering import (
     Arrived,
@@ -26,6 +25,7 @@ from meander.native.steering import (
     SteeringProtocol,
     TakeSnapshot,
 )
+from meander.native.stores import BatchRun
 
 logger = logging.getLogger("meander")
 

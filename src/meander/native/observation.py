@@ -12,7 +12,6 @@ from typing import Any
 
 from meander.errors import InvalidOption
 from meander.measure import load_imbalance
-from meander.native.text import aligned, figure, printable
 from meander.options import amount, kind, listed, whole
 
 WIDTH = 100
@@ -20,6 +19,9 @@ SHOWN = 64
 LARGEST_COUNT = 2**63 - 1
 LARGEST_MS = 1e15
 LONGEST_TEXT = 1000
+
+TO_THE_LEFT = ("group", "executor", "host")
+"""Columns of names; all others are figures."""
 
 
 @dataclass(frozen=True)
@@ -280,3 +282,37 @@ def _ms(what: str, value: object) -> float:
     if plain > LARGEST_MS:
         raise InvalidOption(f"{what} is {plain:g}; it must be at most {LARGEST_MS:g} milliseconds")
     return plain
+
+
+# --- text that fits a terminal --------------------------------------------------------------------
+
+
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table as lines: names to the left, figures to the right, two spaces in between."""
+    widths = [max(len(column), *(len(row[i]) for row in rows), 0) for i, column in enumerate(columns)]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if column in TO_THE_LEFT else f"{cell:>{width}}"
+            for cell, width, column in zip(row, widths, columns, strict=True)
+        )
+        for row in (columns, *rows)
+    ]
+
+
+def figure(value: float, digits: int = 0) -> str:
+    """A number for people, never long: 12,345, or 1.23e+10.
+
+    >>> figure(12345.678, 1), figure(12_345_678_901)
+    ('12,345.7', '1.23e+10')
+    """
+    return f"{value:,.{digits}f}" if value < 1e9 else f"{value:.3g}"
+
+
+def printable(text: str, most: int) -> str:
+    """A text of at most so many characters that cannot steer a terminal.
+
+    >>> printable("a\\x1b[2Jb", 20), printable("abcdef", 4)
+    ('a?[2Jb', 'abc…')
+    """
+    safe = "".join(character if character.isprintable() else "?" for character in text[: most + 1])
+    return safe if len(safe) <= most else f"{safe[: most - 1]}…"

@@ -17,11 +17,11 @@ from meander.engine.spark.cluster import SparkCluster
 from meander.engine.spark.gateway import Executor
 from meander.errors import InvalidOption, QueryFailed
 from meander.migration.steps import OperatorMove
-from meander.native.batches import BatchRun, BatchWatch, TaskRun
+from meander.native.batches import BatchWatch
 from meander.native.internals import Internals
 from meander.native.observation import ExecutorFigures, Observation, PartitionFigures
 from meander.native.steering import BatchSight, PartitionKey, TaskSight
-from meander.native.stores import Partition, StatefulOperator
+from meander.native.stores import BatchRun, Partition, StatefulOperator, TaskRun
 from meander.types import BinId, WorkerId
 
 logger = logging.getLogger("meander")

@@ -1,10 +1,10 @@
-"""State partitions, the operators that have them, and what their files in the checkpoint are. Spark may not enter."""
+"""State partitions, the operators that have them, the tasks that serve them, and their files. Spark may not enter."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _STATE_FILE = re.compile(r"(\d+)(?:_[0-9A-Za-z-]+)?\.(snapshot|zip|delta|changelog)")
@@ -27,6 +27,39 @@ class StatefulOperator:
     stores: tuple[str, ...]
     partitions: int
     group: int
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """One task that served a state partition in a batch.
+
+    Args:
+        loads: how often its stores had to read state from the checkpoint so far, where the store counts it, else 0.
+        local: whether Spark ran it where the state was said to be.
+    """
+
+    executor: str
+    ms: float
+    rows: int = 0
+    updated: int = 0
+    removed: int = 0
+    state_bytes: int = 0
+    loads: int = 0
+    local: bool = True
+    speculative: bool = False
+
+
+@dataclass(frozen=True)
+class BatchRun:
+    """One batch that has ended."""
+
+    number: int
+    took_ms: float
+    rows_per_s: float
+    rows: int
+    tasks: Mapping[Partition, TaskRun] = field(default_factory=dict)
+    interval_s: float = 0.0
+    """The time from the end of the batch before to its own; 0 for the first one."""
 
 
 @dataclass(frozen=True)
