@@ -1,6 +1,7 @@
 """The command file: what it says of itself, and what it says of slips. Setting up is what runs these tests."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -50,6 +51,33 @@ def test_without_java_it_says_in_one_sentence_what_to_install(tmp_path):
     assert done.stderr.count("\n") == 1
     assert "Spark needs Java 17 or newer" in done.stderr
     assert "openjdk-17-jre-headless" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("which", "fails", "parts"),
+    [
+        ("not slow", "nothing", ["tests/contract tests/spark", "tests/unit tests/property"]),
+        ("not slow", "tests/spark", ["tests/contract tests/spark", "tests/unit tests/property"]),
+        ("not soak", "tests/unit", ["tests/contract tests/spark", "tests/fault", "tests/unit tests/property"]),
+        ("not soak", "tests/fault", ["tests/contract tests/spark", "tests/fault", "tests/unit tests/property"]),
+    ],
+)
+def test_tests_with_and_without_spark_all_run_and_it_is_said_which_failed(which, fails, parts):
+    stub = 'which=$1; fails=$2; set --; source "$0" >/dev/null; in_venv() { echo "$*"; [[ $* != *"$fails"* ]]; }; '
+    done = subprocess.run(
+        ["bash", "-c", f'{stub} test_all "$which"', DEV, which, fails], capture_output=True, text=True
+    )
+    ran = [line.removeprefix("python -m pytest ").partition(" -m ")[0] for line in done.stdout.splitlines()]
+    assert ran == parts
+    *_, last = done.stderr.splitlines()
+    names = {
+        "nothing": r"all passed in 0 min \d+ s",
+        "tests/spark": "failed after .*: tests with Spark;",
+        "tests/unit": "failed after .*: tests without Spark;",
+        "tests/fault": "failed after .*: tests that kill processes;",
+    }
+    assert re.fullmatch(f"dev: {names[fails]}", last)
+    assert (done.returncode == 0) == (fails == "nothing")
 
 
 def test_the_lock_holds_hashes_and_no_addresses():
