@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from meander.checkpoint import Attempt, Commit, FileRef, Index, Location, Log, OperatorCommit, SnapshotRef, statefile
 from meander.checkpoint.bitmap import bitmap, from_text, members, to_text
+from meander.checkpoint.files import seal, unseal
 from meander.checkpoint.retention import garbage
-from meander.checkpoint.sealed import seal, unseal
 from meander.errors import Damaged
 
 TYPES = {

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from meander.checkpoint.files import seal
 from meander.checkpoint.identity import FORMAT, PATH, Identity
 from meander.checkpoint.location import Location
-from meander.checkpoint.sealed import seal
 from meander.errors import ChangedQuery, CheckpointError, Damaged, InvalidOption
 
 OPERATOR = {

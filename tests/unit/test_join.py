@@ -10,9 +10,9 @@ import pytest
 
 from meander.errors import InvalidOption
 from meander.operators import join as join_module
-from meander.operators.bounds import Bounds
 from meander.operators.custom import paired
 from meander.operators.join import Join
+from meander.operators.pairs import Bounds
 from meander.route.keys import KeyType
 from meander.route.schema import schema
 from meander.state.spans import Spans

@@ -15,12 +15,11 @@ from meander.operators.aggregate import Aggregate
 from meander.operators.conform import conform
 from meander.operators.count import Count
 from meander.operators.dedup import Dedup
-from meander.operators.durations import microseconds
-from meander.operators.failing import failing_bin
 from meander.operators.fold import Fold
-from meander.operators.operator import Now
+from meander.operators.operator import Now, failing_bin
 from meander.operators.ordering import sorted_rows, words
 from meander.operators.sums import float_sums, whole_sums
+from meander.operators.times import microseconds
 from meander.operators.top_k import TopK
 from meander.operators.window import window
 from meander.route.schema import schema

@@ -7,8 +7,7 @@ import pytest
 
 from meander.errors import InvalidOption, MeanderError
 from meander.operators.custom import Custom, paired
-from meander.operators.failing import failing_bin
-from meander.operators.operator import Now, Operator
+from meander.operators.operator import Now, Operator, failing_bin
 from meander.route.schema import schema
 from meander.state.declare import KeyedTable, Multimap, Timers
 from naive import Engine, RealState, listed

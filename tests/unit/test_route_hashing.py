@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 
 from meander import InvalidOption
-from meander.route import bins_of, bits_of, checksum, hashing_kernel, keys_kernel, xxhash64
+from meander.route import hashing
+from meander.route import keys as keys_module
 from meander.route.columns import view
+from meander.route.hashing import bins_of, bits_of, checksum, xxhash64
 from meander.route.keys import KeyType
 
 TS = dt.datetime(2024, 2, 29, 12, 34, 56, 789012)
@@ -132,7 +134,7 @@ def test_no_layout_of_arrow_makes_a_kernel_compile_again():
                 key = KeyType(tuple((f"c{k}", each.type) for k, each in enumerate(columns)), leading=1)
                 keys = key.encode(columns).take(owned[::2]).take(locked).take(owned[:0])
                 assert len(key.decode(keys)) == len(columns)
-    for module in (hashing_kernel, keys_kernel):
+    for module in (hashing, keys_module):
         kernels = [
             each for name, each in vars(module).items() if hasattr(each, "compiled") and not name.startswith("_")
         ]

@@ -15,10 +15,10 @@ from meander.errors import InvalidOption, NoSpace
 from meander.kernel import Kernel
 from meander.route import Keys, KeyType
 from meander.route.columns import whole_column
-from meander.state import base_kernel, extents, layout, overlay_kernel, records_kernel, shape_kernel, write_kernel
+from meander.state import base_kernel, binfiles, extents, overlay, records_kernel, write_kernel
 from meander.state.base import Base
+from meander.state.binfiles import Layout
 from meander.state.holding import Holding
-from meander.state.layout import Layout
 from meander.state.spec import TableSpec
 from meander.state.table import Table
 
@@ -54,11 +54,11 @@ def opened(path, bins=16, specs=(COUNTS,)):
 
 
 def test_kernels_and_layout_name_the_same_fields():
-    for module in (base_kernel, write_kernel, shape_kernel):
+    for module in (base_kernel, write_kernel):
         for name in ("HELD", "ROWS", "HIGH", "GAP", "CAPACITY", "START", "WORDS", "HEAP", "HEAP_WORDS", "USED"):
-            assert getattr(module, name) == getattr(layout, name), name
-        assert (module.GARBAGE, module.LOWEST, module.BLOCK) == (layout.GARBAGE, layout.LOWEST, layout.BLOCK)
-    assert write_kernel.NEVER == shape_kernel.NEVER == layout.NEVER
+            assert getattr(module, name) == getattr(binfiles, name), name
+        assert (module.GARBAGE, module.LOWEST, module.BLOCK) == (binfiles.GARBAGE, binfiles.LOWEST, binfiles.BLOCK)
+    assert write_kernel.NEVER == binfiles.NEVER
 
 
 @pytest.mark.parametrize("type_", [NUMBERS, TEXTS], ids=["numbers", "texts"])
@@ -628,7 +628,7 @@ def test_kernels_are_compiled_once_whatever_comes(tmp_path):
             holding.advance(holding.version + 1, {"t": table.delta()})
             part = holding.extract(range(0, 16, 2))
             holding.install(range(0, 16, 2), [{"t": part["t"].slice(0)}], holding.version)
-    for module in (base_kernel, overlay_kernel, records_kernel, shape_kernel, write_kernel):
+    for module in (base_kernel, overlay, records_kernel, write_kernel):
         for each in vars(module).values():
             if isinstance(each, Kernel) and each not in (
                 records_kernel.add,

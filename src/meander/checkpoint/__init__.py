@@ -1,12 +1,11 @@
 """The checkpoint: the committed versions, and the files that restore every bin. Files and JSON, no Spark, no pickle.
 
-location     a folder with whole files and exclusive create      sealed      JSON under a checksum
-statefile    rows of several tables, readable bin by bin         bitmap      sets of bins
-files        names, storing, reading, inline or not              entries     the contents of a manifest
-manifest     the log: claim, commit, fencing                     index       snapshot and deltas of each bin
-identity     which query the state belongs to                    retention   files that no kept version needs
-reader       state and side outputs as Arrow tables              rebuild     snapshots and deltas put together
-verify       every checksum and every link
+location     a folder with whole files and exclusive create      bitmap      sets of bins
+statefile    rows of several tables, readable bin by bin         entries     the contents of a manifest
+files        names, storing, reading, inline or not; seals       index       snapshot and deltas of each bin
+manifest     the log: claim, commit, fencing                     retention   files that no kept version needs
+identity     which query the state belongs to                    verify      every checksum and every link
+reader       state and side outputs as Arrow tables
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""The files of a checkpoint: how they are named, stored and read, on disk or inline in a manifest.
+"""The files of a checkpoint: how they are named, sealed, stored and read, on disk or inline in a manifest.
 
 The version in a name is that of the commit that names the file, for snapshots too: the sweep takes an unnamed file of
-a committed version for a leftover of a failed attempt.
+a committed version for a leftover of a failed attempt. A small JSON file is sealed: its last field is a checksum of all
+bytes before it.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 from pyarrow import ipc
@@ -20,6 +22,37 @@ from meander.checkpoint.location import Location
 from meander.errors import Damaged
 from meander.route.hashing import checksum
 from meander.types import WorkerId
+
+_BEFORE = b',"checksum":"'
+_AFTER = b'"}\n'
+_LENGTH = len(_BEFORE) + 16 + len(_AFTER)
+
+
+def seal(fields: Mapping[str, Any]) -> bytes:
+    """Return an object as JSON with its checksum.
+
+    >>> seal({"bins": 256})
+    b'{"bins":256,"checksum":"e2260e3416b36e39"}\\n'
+    """
+    body = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()[:-1]
+    return body + _BEFORE + f"{checksum(body):016x}".encode() + _AFTER
+
+
+def seal_of(data: bytes) -> str:
+    """The checksum at the end of a sealed file, as 16 hexadecimal digits."""
+    return data[-_LENGTH + len(_BEFORE) : -len(_AFTER)].decode("ascii", "replace")
+
+
+def unseal(data: bytes, name: str) -> dict[str, Any]:
+    """Return the object of a sealed file, without its checksum; Damaged, naming the file, where a byte has changed."""
+    body, tail = data[:-_LENGTH], data[-_LENGTH:]
+    if len(tail) != _LENGTH or tail != _BEFORE + f"{checksum(body):016x}".encode() + _AFTER:
+        raise Damaged(f"{name} is torn or has been changed: its checksum does not match; restore it from a copy")
+    try:
+        return cast(dict[str, Any], json.loads(body + b"}"))
+    except ValueError:
+        raise Damaged(f"{name} is no JSON although its checksum matches; restore it from a copy") from None
+
 
 _PATH = re.compile(r"(deltas|snapshots|side)/v(\d{12})-s(\d+)-w(\d+)-(\d+)\.(\d+)\.[a-z0-9.]+")
 _SUFFIX = {"deltas": "state", "snapshots": "state", "late": "late.arrow", "dead": "dead.arrow"}

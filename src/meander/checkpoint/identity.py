@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from meander.checkpoint.files import seal, unseal
 from meander.checkpoint.location import Location
-from meander.checkpoint.sealed import seal, unseal
 from meander.errors import ChangedQuery, CheckpointError, Damaged, Exists, InvalidOption
 
 PATH = "meander.json"

@@ -17,9 +17,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from meander.checkpoint.entries import Commit, Entry, FileRef, LogWriter, OperatorCommit, SnapshotRef
+from meander.checkpoint.files import seal, seal_of, unseal
 from meander.checkpoint.index import Index
 from meander.checkpoint.location import Location
-from meander.checkpoint.sealed import seal, seal_of, unseal
 from meander.errors import CheckpointError, Damaged, Exists, Fenced
 
 __all__ = ["Commit", "FileRef", "Log", "OperatorCommit", "Past", "SnapshotRef", "path_of", "sequences"]

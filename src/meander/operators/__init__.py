@@ -4,9 +4,9 @@
     count         rows per key                      aggregate     sum, min, max, mean, count, first, last
     dedup         the first row of each key         top_k         the best rows of each key
     window        tumbling, sliding and sessions    fold          a function over rows and state
-    custom        a user's operator as an operator      failing       which bin a failure comes from
+    join          pairs of rows of two streams      custom        a user's class as an operator
 
-    sessions, accumulators, sums, ordering, times, durations, conform      their building blocks
+    sessions, accumulators, sums, ordering, times, pairs, conform      their building blocks
 
 Update semantics: every batch emits the keys that changed, with their new values. No answer depends on the order in
 which the rows of a batch arrive. Pure: NumPy and Arrow over `state` and `route`; no Spark.
@@ -18,9 +18,8 @@ from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
 from meander.operators.custom import Custom
 from meander.operators.dedup import Dedup
-from meander.operators.failing import failing_bin
 from meander.operators.fold import Fold
-from meander.operators.operator import BinnedOperator, Now, Operator, Output
+from meander.operators.operator import BinnedOperator, Now, Operator, Output, failing_bin
 from meander.operators.top_k import TopK
 from meander.operators.window import window
 

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
 from meander.operators.conform import are_like, conform, is_like
-from meander.operators.durations import microseconds
 from meander.operators.operator import BinnedOperator, Now, Operator, Output, key_of, listing
 from meander.operators.ordering import ascending, sorted_rows
-from meander.operators.times import newest_of, time_type
+from meander.operators.times import microseconds, newest_of, time_type
 from meander.options import kind
 from meander.route.columns import whole_column
 from meander.route.keys import Keys, KeyType

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from meander.errors import InvalidOption
-from meander.operators.durations import microseconds
 from meander.operators.operator import BinnedOperator, Now, Output, key_of
 from meander.operators.ordering import Groups, ascending, first_of_groups
-from meander.operators.times import chosen, newest_of, time_type, times_of
+from meander.operators.times import chosen, microseconds, newest_of, time_type, times_of
 from meander.route.keys import Keys
 from meander.state.spec import TableSpec
 

@@ -10,15 +10,23 @@ import numpy as np
 import pyarrow as pa
 
 from meander.errors import InvalidOption
-from meander.operators.bounds import Bounds, how_of, times_of_sides
 from meander.operators.conform import are_like
 from meander.operators.custom import SIDE, SIDES, paired
-from meander.operators.durations import microseconds
-from meander.operators.join_kernel import count_pairs, fill_pairs
 from meander.operators.operator import BinnedOperator, Now, Output, key_of, listing
 from meander.operators.ordering import Flags, Words
-from meander.operators.pairs import Pairs, Reader, Where, check_where, kept_by
-from meander.operators.times import newest_of, times_of
+from meander.operators.pairs import (
+    Bounds,
+    Pairs,
+    Reader,
+    Where,
+    check_where,
+    count_pairs,
+    fill_pairs,
+    how_of,
+    kept_by,
+    times_of_sides,
+)
+from meander.operators.times import microseconds, newest_of, times_of
 from meander.operators.window import Duration
 from meander.route.columns import whole_column
 from meander.route.keys import Keys

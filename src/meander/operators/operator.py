@@ -9,7 +9,7 @@ and travels to the workers. All state is in the tables it names. The module depe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -182,3 +182,22 @@ def output_of(key: KeyType, *fields: tuple[str, pa.DataType]) -> pa.Schema:
         if names.count(name) > 1:
             raise InvalidOption(f"two output columns are called {name!r}; give one another name")
     return pa.schema([pa.field(name, kind) for name, kind in every])
+
+
+def failing_bin(
+    operator: BinnedOperator, rows: pa.Table, keys: Keys, fresh: Callable[[], Mapping[str, Table]], now: Now, bins: int
+) -> BinId | None:
+    """The first bin that alone makes the operator fail, or None where every bin alone goes well.
+
+    `fresh` gives the tables as they were before the batch; each is used once, so nothing of the search remains.
+    """
+    of_row = keys.bins(bins)
+    due = operator.due_bins(fresh(), now)
+    for each in np.union1d(of_row, due):
+        at = np.flatnonzero(of_row == each)
+        bin_ = BinId(int(each))
+        try:
+            operator.only(bin_).run(rows.take(pa.array(at)), keys.take(at), fresh(), now)
+        except Exception:
+            return bin_
+    return None

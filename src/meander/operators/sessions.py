@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from meander.operators.aggregate import Named
-from meander.operators.durations import microseconds
 from meander.operators.operator import Now, Output
 from meander.operators.ordering import Flags, Groups, Words
-from meander.operators.times import chosen, newest_of, stamps, times_of
+from meander.operators.times import chosen, microseconds, newest_of, stamps, times_of
 from meander.operators.window import END, START, Duration, Windowed
 from meander.route.keys import Keys, KeyType
 from meander.state.spec import TableSpec

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from meander.errors import InvalidOption
 from meander.operators.aggregate import Aggregation, Named
-from meander.operators.durations import microseconds
 from meander.operators.operator import BinnedOperator, Now, Output, key_of, output_of
 from meander.operators.ordering import Groups, Words
-from meander.operators.times import newest_of, stamps, time_type, times_of
+from meander.operators.times import microseconds, newest_of, stamps, time_type, times_of
 from meander.route.keys import Keys, KeyType
 from meander.state.spec import TableSpec
 

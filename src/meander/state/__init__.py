@@ -5,10 +5,10 @@
       table     what an operator sees: the rows of this batch (overlay) over the base; gives a delta
       holding   all tables of one worker and operator, their version, and the mark of an interrupted change
 
-Reading order: `spec` (definition of a table), `columns` and `records` (Arrow columns and keys as words), `extents`
-(space in a file), `layout` (where a bin's parts lie), `binfiles` (a table's files), `changes` (a delta as arrays),
-`base`, `overlay`, `table`, `holding`; then the structures on top of tables: `multimap`, `timers`, and `declare` with
-the `views` that users see. Files that end in _kernel hold compiled inner loops.
+Reading order: `spec` (definition of a table), `columns` (Arrow columns and keys as words), `extents` (space in a file),
+`binfiles` (a table's files, and where a bin's parts lie), `base`, `overlay`, `table`, `holding`; then the structures on
+top of tables: `multimap`, `spans`, `timers`, and `declare` with the `views` that users see. Files that end in _kernel
+hold compiled inner loops.
 
 Pure: NumPy, Arrow and files. The package depends on no checkpoint, operator or Spark.
 """

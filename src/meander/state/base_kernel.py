@@ -1,4 +1,4 @@
-"""Finding and reading rows of the base: the inner loops. The layout is described in `layout`.
+"""Finding and reading rows of the base: the inner loops. The layout is described in `binfiles`.
 
 A handle is bin << 32 | row. It is valid until the base changes.
 """
@@ -16,7 +16,7 @@ Hashes = NDArray[np.uint64]
 Bins = NDArray[np.int32]
 Directory = NDArray[np.int64]
 
-# Numba's cache notices changes of this file only, so it repeats the constants of layout.py; a test compares them.
+# Numba's cache notices changes of this file only, so it repeats the constants of binfiles.py; a test compares them.
 HELD, ROWS, HIGH, GAP, CAPACITY, START, WORDS, HEAP, HEAP_WORDS, USED, GARBAGE, LOWEST = range(12)
 BLOCK = 32
 LOW = 0xFFFFFFFF

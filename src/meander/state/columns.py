@@ -1,10 +1,12 @@
-"""Arrow columns of state as plain arrays for kernels, and back.
+"""Arrow columns of state, and keys, as plain arrays for kernels, and back.
 
 Columns of fixed width become words (int64) or arrays of their own type; texts, binaries and decimals become records.
+A key becomes a word, or a reference to a record in words.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,9 @@ from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
 from meander.route.columns import LARGEST_OFFSET, octets_of, valid_of, view, whole_column
+from meander.route.keys import Keys
 from meander.state.records_kernel import lengths, pack, unpack, words_for
-from meander.state.spec import dtype_of, is_record
+from meander.state.spec import dtype_of
 
 Words = NDArray[np.int64]
 Octets = NDArray[np.uint8]
@@ -139,7 +142,19 @@ def _bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-__all__ = [
-    "NO_OCTETS", "Octets", "Words", "conformed", "fixed_column", "flags_of", "from_words", "is_record",
-    "packed", "plain", "record_column", "texts_of", "to_words", "typed_of", "unpacked", "valid_of", "whole_column",
-]  # fmt: skip
+@dataclass(frozen=True)
+class Probe:
+    """Keys to look for: their bins and hashes, their words or references, and the records these point to."""
+
+    bins: NDArray[np.int32]
+    hashes: NDArray[np.uint64]
+    words: Words
+    heap: Words
+
+
+def probe(keys: Keys, bins: NDArray[np.int32]) -> Probe:
+    """Pack keys."""
+    if keys.words is not None:
+        return Probe(bins, keys.hash, keys.words, np.empty(0, np.int64))
+    (references,), heap = packed([(*keys.packed, NO_OCTETS)])
+    return Probe(bins, keys.hash, references, heap)

@@ -22,11 +22,10 @@ from meander.route.hashing import bits_of
 from meander.route.keys import Keys
 from meander.state import records_kernel
 from meander.state.base import Base
-from meander.state.columns import fixed_column, from_words, is_record, plain, to_words
+from meander.state.columns import Probe, fixed_column, from_words, plain, to_words
 from meander.state.overlay import FixedColumn, KeyRows, RecordColumn, grown
-from meander.state.records import Probe
 from meander.state.records_kernel import by_bin, is_ascending
-from meander.state.spec import TableSpec
+from meander.state.spec import TableSpec, is_record
 
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -13,8 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
+from meander.route.columns import whole_column
 from meander.route.keys import Keys, KeyType
-from meander.state.columns import conformed, whole_column
+from meander.state.columns import conformed
 from meander.state.multimap import Multimap
 from meander.state.table import Table
 from meander.state.timers import Timers

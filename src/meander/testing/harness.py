@@ -16,7 +16,7 @@ from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.errors import InvalidOption, MigrationFailed
 from meander.migration.handle import Migration
-from meander.operators.durations import microseconds
+from meander.operators.times import microseconds
 from meander.query import Query
 from meander.route.schema import schema as schema_of
 from meander.sources import PairSource, RowSource

@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
-from meander.operators.durations import microseconds
 from meander.operators.operator import Now, Operator
+from meander.operators.times import microseconds
 from meander.options import whole
 from meander.sinks import Memory, memory, sink_of
 from meander.state.declare import KeyedTable, Timers

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from meander.control import Sample, Straggler, StragglerRules
 from meander.measure.imbalance import load_imbalance
-from meander.operators.bounds import Bounds
 from meander.operators.custom import SIDE, SIDES
 from meander.operators.join import Join, _Side
+from meander.operators.pairs import Bounds
 from meander.planning import plan
 from meander.planning.problem import Problem
 from meander.route.keys import Keys

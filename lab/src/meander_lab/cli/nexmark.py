@@ -211,7 +211,7 @@ def _ranges(events: int, size: int = 50_000) -> Iterator[tuple[int, int]]:
 
 
 def _options(window: str | None, dialect: Dialect) -> Any:
-    from meander.operators.durations import microseconds
+    from meander.operators.times import microseconds
     from meander_lab.nexmark.queries import Options
 
     if window is None:

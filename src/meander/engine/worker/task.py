@@ -33,8 +33,7 @@ from meander.engine.worker.outgoing import Outgoing
 from meander.engine.worker.process import Host, spark_host
 from meander.errors import Damaged, MeanderError, NoSpace, WrongPlace
 from meander.operators.custom import SIDE
-from meander.operators.failing import failing_bin
-from meander.operators.operator import BinnedOperator, Now
+from meander.operators.operator import BinnedOperator, Now, failing_bin
 from meander.state.holding import Holding
 from meander.state.spec import BIN
 from meander.state.table import Table
