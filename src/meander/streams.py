@@ -20,8 +20,7 @@ from meander.engine.spark import control_reader
 from meander.engine.spark.gateway import Gateway
 from meander.engine.spark.jobs import OperatorNode
 from meander.engine.spark.launch import SparkLaunch
-from meander.engine.worker.incoming import BAD, REPORT
-from meander.engine.worker.outgoing import ALL, SLOT, shown
+from meander.engine.worker.rows import ALL, BAD, REPORT, SLOT, shown
 from meander.errors import InvalidOption
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count

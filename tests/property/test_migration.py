@@ -11,7 +11,7 @@ import pytest
 
 from meander.engine.driver.batch_loop import BatchLoop
 from meander.engine.driver.version import Version
-from meander.engine.worker.update import update
+from meander.engine.worker.catch_up import update
 from meander.migration import journal
 from meander.migration.budget import NO_LIMIT
 from meander.migration.coordinator import Coordinator

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meander.engine.worker.update import Wanted, update
+from meander.engine.worker.catch_up import Wanted, update
 from meander.errors import Damaged
 from meander.migration import journal
 from meander.migration.budget import CopyBudget

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meander.engine.driver.ports import Job, JobLost, JobResult, OperatorOutput, OutputLost, Place, Routing
-from meander.engine.worker.incoming import REPORT
 from meander.engine.worker.messages import Control, TaskReport
-from meander.engine.worker.outgoing import ALL, SLOT, shown
+from meander.engine.worker.rows import ALL, REPORT, SLOT, shown
 from meander.engine.worker.task import OperatorTask
 from meander.operators.operator import BinnedOperator
 from meander.testing.cluster import InProcessCluster

@@ -19,9 +19,8 @@ from meander.checkpoint import bitmap
 from meander.checkpoint.entries import FileRef, SnapshotRef
 from meander.checkpoint.files import Attempt
 from meander.engine.driver.ports import Job, JobLost, JobResult, OperatorOutput, Place, Routing
-from meander.engine.worker.catch_up import wanted
+from meander.engine.worker.catch_up import update, wanted
 from meander.engine.worker.messages import Bins, Control, Fault, TaskReport, Token
-from meander.engine.worker.update import update
 from meander.errors import MeanderError
 from meander.operators.operator import BinnedOperator
 from meander.testing.cluster import InProcessCluster

@@ -101,7 +101,7 @@ def _identify(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     from pyspark import TaskContext
 
-    from meander.engine.worker.warm import warm
+    from meander.engine.worker.process import warm
 
     for _ in batches:
         pass

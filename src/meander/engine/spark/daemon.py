@@ -13,7 +13,7 @@ def main() -> None:
     """Load, then do what Spark's own daemon does."""
     from pyspark.daemon import manager
 
-    from meander.engine.worker.warm import warm
+    from meander.engine.worker.process import warm
 
     # Without the kernels the workers load them themselves; without the daemon there are no workers.
     with suppress(Exception):

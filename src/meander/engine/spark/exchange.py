@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from meander.engine.spark.gateway import Gateway
-from meander.engine.worker.incoming import REPORT
-from meander.engine.worker.outgoing import SLOT
+from meander.engine.worker.rows import REPORT, SLOT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -26,9 +26,8 @@ from meander.engine.spark.gateway import Gateway
 from meander.engine.spark.losses import Watchdog, in_short, is_loss
 from meander.engine.spark.output import OUTPUT_LOST, SparkOutput
 from meander.engine.spark.rehearsal import rehearse
-from meander.engine.worker.incoming import BAD, REPORT
 from meander.engine.worker.messages import TaskReport
-from meander.engine.worker.outgoing import FINAL, passed_on, shown
+from meander.engine.worker.rows import BAD, FINAL, REPORT, passed_on, shown
 from meander.engine.worker.task import OperatorTask
 from meander.errors import MeanderError, QueryFailed
 from meander.operators.operator import BinnedOperator

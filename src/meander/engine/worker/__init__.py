@@ -2,7 +2,7 @@
 
 messages      what driver and workers send each other
 task          one attempt: lock, catch up, operate, write, copy ahead, report
-update        what to release, apply, install and copy; catch_up does it
-incoming      rows as they come, bad ones set aside; outgoing: rows as they leave
-process       which executor this process serves; warm: everything loaded before the first task
+catch_up      what to release, apply, install and copy, and doing it
+rows          rows as they come, bad ones set aside; rows as they leave
+process       which executor this process serves, and everything loaded before its first task
 """

@@ -1,9 +1,14 @@
-"""Catching up: a worker's base comes to the version before, by deltas it lacks or by bins read from the checkpoint."""
+"""Catching up: a worker's bins come to the version before, by the difference between what it holds and what it is told.
+
+A worker compares what it holds with what a control message wants, as N-Storm compares running with assigned executors,
+and the difference is what it does. Nothing else goes in, so a message that comes twice does nothing the second time.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +19,65 @@ from meander.checkpoint.entries import FileRef
 from meander.checkpoint.files import read_state
 from meander.checkpoint.location import Location
 from meander.engine.worker.messages import Control
-from meander.engine.worker.update import Update, Wanted, update
 from meander.errors import MeanderError
 from meander.state.holding import Holding
 from meander.state.spec import BIN
 
+Bins = NDArray[np.bool_]
 Ids = NDArray[np.int64]
 
 FEWEST_COPIES = 4
 """So many bins are read at first, or a quarter of all; then as many as there is time for at the pace so far."""
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """What a control message says about bins.
+
+    Args:
+        version: the version that is to be made; bins are needed as of the one before.
+        owned: the bins whose rows come to this worker.
+        held: the bins to have, those included; of all of them the message names the deltas of the version before.
+        loadable: the bins of which the message says where they can be read.
+        copied: bins to read if there is time, in this order: they will be owned later.
+    """
+
+    version: int
+    owned: Bins
+    held: Bins
+    loadable: Bins
+    copied: Ids
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """What to do, in this order; `lacking` are bins to load whose files the driver did not name."""
+
+    reset: bool
+    release: Ids
+    advance: bool
+    install: Ids
+    lacking: Ids
+    copy: Ids
+
+
+def update(held: Bins, version: int, wanted: Wanted) -> Update:
+    """The difference between the bins that are held, as of a version, and those that are wanted."""
+    before = wanted.version - 1
+    # One delta can be caught up with; anything else is read anew. A version from the future is a driver's that lost.
+    reset = version not in (before, before - 1) or (version != before and not held.any())
+    kept = np.zeros_like(held) if reset else held & wanted.held
+    release = np.empty(0, np.int64) if reset else np.flatnonzero(held & ~wanted.held)
+    missing = wanted.owned & ~kept
+    copied = wanted.copied
+    return Update(
+        reset=reset,
+        release=release,
+        advance=not reset and version == before - 1,
+        install=np.flatnonzero(missing & wanted.loadable),
+        lacking=np.flatnonzero(missing & ~wanted.loadable),
+        copy=copied[~kept[copied] & ~wanted.owned[copied] & wanted.loadable[copied]],
+    )
 
 
 class Reload(MeanderError):
@@ -72,7 +127,7 @@ def wanted(control: Control) -> Wanted:
     return Wanted(control.token.version, control.owned, control.held | control.owned, control.loadable, copies)
 
 
-def _delta(location: Location, ref: FileRef, held: NDArray[np.bool_]) -> Mapping[str, pa.Table]:
+def _delta(location: Location, ref: FileRef, held: Bins) -> Mapping[str, pa.Table]:
     """A delta, as far as it speaks of bins that are held."""
     members = bitmap.members(ref.bins)
     mine = members[held[members]]

@@ -1,4 +1,4 @@
-"""Which executor a Python process serves, and where that executor may keep files.
+"""Which executor a Python process serves, where that may keep files, and loading everything before its first task.
 
 Python's task context of Spark does not tell; the executor is the JVM above this process, known by host, process id and
 the time it started, so that a new executor with a used-up id is never taken for the old one.
@@ -96,3 +96,31 @@ def _name_parent_start(pid: int) -> tuple[str, int, str]:
     name = text[text.index("(") + 1 : text.rindex(")")]
     fields = text[text.rindex(")") + 2 :].split()
     return name, int(fields[1]), fields[19]
+
+
+@functools.cache
+def warm() -> None:
+    """Take a tiny batch through all that a worker does, with each kind of key, in a folder that is thrown away."""
+
+    import numpy as np
+    import pyarrow as pa
+
+    from meander.checkpoint import statefile
+    from meander.operators.count import Count
+    from meander.operators.operator import Now
+    from meander.state.holding import Holding
+
+    with tempfile.TemporaryDirectory(prefix="meander-warm-") as folder:
+        for name, keys in (("words", pa.array([1, 2, 1], pa.int64())), ("bytes", pa.array(["a", "b", "a"]))):
+            rows = pa.table({"key": keys})
+            operator = Count(rows.schema, ["key"])
+            holding = Holding.open(Path(folder) / name, operator.tables, 4)
+            holding.install(np.arange(4), [], -1)
+            for version in range(2):
+                tables = holding.begin()
+                operator.run(rows, operator.key.encode([rows["key"]]), tables, Now(version))
+                deltas = {each: table.delta() for each, table in tables.items()}
+                statefile.read(statefile.write(deltas, 4).data)
+                holding.advance(version, deltas)
+            holding.extract(np.arange(4))
+            holding.close()

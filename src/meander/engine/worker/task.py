@@ -27,10 +27,9 @@ from meander.checkpoint.entries import FileRef, Kind, SnapshotRef
 from meander.checkpoint.files import Attempt
 from meander.checkpoint.location import Location
 from meander.engine.worker.catch_up import catch_up, copy_ahead
-from meander.engine.worker.incoming import Incoming, sort_out, table_of
 from meander.engine.worker.messages import Control, Fault, Json, Numbers, TaskReport, Token
-from meander.engine.worker.outgoing import Outgoing
 from meander.engine.worker.process import Host, spark_host
+from meander.engine.worker.rows import Incoming, Outgoing, sort_out, table_of
 from meander.errors import Damaged, MeanderError, NoSpace, WrongPlace
 from meander.operators.custom import SIDE
 from meander.operators.operator import BinnedOperator, Now, failing_bin
