@@ -24,7 +24,7 @@ from meander.errors import InvalidOption
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from meander.engine.spark.output import SparkOutput
+    from meander.engine.spark.exchange import SparkOutput
 
 
 class Sink:

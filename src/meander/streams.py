@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
-from meander.engine.spark import control_reader
 from meander.engine.spark.gateway import Gateway
 from meander.engine.spark.jobs import OperatorNode
 from meander.engine.spark.launch import SparkLaunch
+from meander.engine.spark.stream import ControlReader, check_control
 from meander.engine.worker.rows import ALL, BAD, REPORT, SLOT, shown
 from meander.errors import InvalidOption
 from meander.operators.aggregate import Aggregate
@@ -185,12 +185,12 @@ def _start(
             "at_end='close' is for a query that ends; start it with trigger={'availableNow': True}, or leave at_end out"
         )
     if control is not None:
-        control_reader.check(control)
+        check_control(control)
     assert not isinstance(stream.source, RowSource)
     run = QueryRun(SparkLaunch(stream.source, stream.nodes, settings, sink_of(sink), trigger, requested))
     query = Query(run)
     if control is not None:
-        query.accompany(control_reader.ControlReader(run, control))
+        query.accompany(ControlReader(run, control))
     return query
 
 

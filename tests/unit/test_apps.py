@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from meander.engine.spark.output import SparkOutput
+from meander.engine.spark.exchange import SparkOutput
 from meander.errors import InvalidOption
 from meander.operators.custom import Custom, paired
 from meander.route.schema import schema

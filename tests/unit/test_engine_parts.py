@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from meander.engine.driver.settings import Settings
-from meander.engine.spark.losses import Watchdog, in_short, is_loss
+from meander.engine.spark.jobs import Watchdog, in_short, is_loss
 from meander.engine.worker.messages import Control, Fault, FilePart, TaskReport, Token, pack, unpack
 from meander.engine.worker.rows import BAD, REPORT, sort_out, table_of
 from meander.errors import InvalidOption

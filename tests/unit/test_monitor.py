@@ -9,7 +9,7 @@ import pytest
 from meander.checkpoint.entries import OperatorCommit
 from meander.engine.driver.frontier import Frontier
 from meander.engine.driver.monitor import MAX_SAMPLES, WINDOW, Monitor
-from meander.engine.spark.backlog import rows_behind
+from meander.engine.spark.stream import rows_behind
 from meander.engine.worker.messages import TaskReport, Token
 from meander.measure import Resources, load_imbalance
 from meander.operators.count import Count

@@ -175,7 +175,7 @@ def _outlook(what: Study, folder: Path, tell: Tell) -> Outlook:
     if what.outlook is not None and (Path(what.outlook) / INDEX).exists():
         return read(what.outlook)
     # Nobody but mtm loads Spark.
-    from meander.engine.spark.losses import in_short
+    from meander.engine.spark.jobs import in_short
     from meander.outlook.pmc import DRIFT as USUAL
     from meander.outlook.pmc import pmc
     from meander.sessions import session

@@ -29,7 +29,7 @@ from meander.sinks import Sink
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from meander.engine.spark.output import SparkOutput
+    from meander.engine.spark.exchange import SparkOutput
     from meander.streams import Query
 
 LOOK_EVERY_S = 0.02

@@ -1,20 +1,33 @@
-"""The executors of a Spark application, as the driver's port `Cluster`; each is asked who it is when first seen."""
+"""The executors of a Spark application, as the driver's port `Cluster`.
+
+Each is asked who it is when first seen, and runs the query's job on rows without meaning before it gets bins, so that
+its first batch is not slow.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from meander.engine.driver.ports import Place
+import numpy as np
+
+from meander.engine.driver.ports import Job, Jobs, Place, Routing
 from meander.engine.spark.gateway import ArrowTask, Executor, Gateway
+from meander.engine.worker.messages import Control, Token
 from meander.engine.worker.process import local_folder, spark_host
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+REHEARSALS = 2
+"""Spark's JVM loads most of its classes at the first time, and has compiled the warmest at the second."""
+
+REHEARSED_ROWS = 64
 
 
 class SparkCluster:
@@ -127,3 +140,39 @@ def _clear(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _order(executor: Executor) -> tuple[int, str]:
     return (int(executor.id) if executor.id.isdigit() else -1, executor.id)
+
+
+logger = logging.getLogger("meander")
+
+
+def rehearse(jobs: Jobs, operators: int, places: Sequence[Place], bins: int) -> None:
+    """Take a query's job through all its operators on each of these executors, touching no state.
+
+    Its rows are null in every column. An expression of the user that does not bear that costs the rehearsal, no more.
+    """
+    none = np.zeros(bins, np.bool_)
+    routings = tuple(Routing(at, (0,) * bins, 1) for at in range(operators))
+    for place in places:
+        controls = tuple(
+            (
+                Control(
+                    query="", token=Token(0, 0, 0), operator=at, worker=0, slot=0, place=place.process, directory="",
+                    checkpoint="", bins=bins, owned=none, held=none, loadable=none, rehearsal=True,
+                ),
+            )
+            for at in range(operators)
+        )  # fmt: skip
+        try:
+            for _ in range(REHEARSALS):
+                job = Job("meander-rehearsal", routings, controls, (place,), False)
+                jobs.run(_nulls(jobs.nothing()), job)
+        except Exception as problem:
+            logger.info("executor %s could not rehearse: %s", place.executor, str(problem).splitlines()[0])
+
+
+def _nulls(nothing: DataFrame) -> DataFrame:
+    """Some rows in the schema of these, null in every column."""
+    from pyspark.sql import functions as F
+
+    columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in nothing.schema]
+    return nothing.sparkSession.range(0, REHEARSED_ROWS, 1, 1).select(*columns)

@@ -1,7 +1,12 @@
-"""The operators of one query as Spark jobs, the driver's port `Jobs`: shuffle, operate, shuffle, .., reports."""
+"""The operators of one query as Spark jobs, the driver's port `Jobs`: shuffle, operate, shuffle, .., reports.
+
+And the end of a job that cannot succeed: what it failed of, and a watchdog for executors that are gone.
+"""
 
 from __future__ import annotations
 
+import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,11 +26,9 @@ from meander.engine.driver.ports import (
     Routing,
     Rows,
 )
-from meander.engine.spark.exchange import RowRouting, bin_of
+from meander.engine.spark.cluster import rehearse
+from meander.engine.spark.exchange import OUTPUT_LOST, RowRouting, SparkOutput, bin_of
 from meander.engine.spark.gateway import Gateway
-from meander.engine.spark.losses import Watchdog, in_short, is_loss
-from meander.engine.spark.output import OUTPUT_LOST, SparkOutput
-from meander.engine.spark.rehearsal import rehearse
 from meander.engine.worker.messages import TaskReport
 from meander.engine.worker.rows import BAD, FINAL, REPORT, passed_on, shown
 from meander.engine.worker.task import OperatorTask
@@ -35,9 +38,14 @@ from meander.operators.operator import BinnedOperator
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-
 UNPACKED = 4
 """About how many bytes of Arrow come of one byte of Spark's compressed shuffle, on the safe side."""
+
+_LOSSES = re.compile(
+    r"ExecutorLostFailure|[Ee]xecutor lost|Lost executor|FetchFailed|Worker exited unexpectedly|worker exited"
+    r"|crashed|cancelled|Connection reset|Broken pipe|MetadataFetchFailed|Could not recover from a failed barrier"
+    r"|BarrierJob|EOFException",
+)
 
 
 @dataclass(frozen=True)
@@ -220,3 +228,50 @@ def _result(rows: Sequence[tuple[str, bytes | None]], planned_s: float) -> JobRe
     outputs = [output for _, output in rows if output is not None]
     inline = [pa.ipc.open_stream(pa.py_buffer(bytes(output))).read_all() for output in outputs]
     return JobResult(tuple(TaskReport.from_text(text) for text, _ in rows), tuple(inline), planned_s)
+
+
+def is_loss(problem: BaseException) -> bool:
+    """Whether a job failed because a process or its files were lost, so that running the batch again can help."""
+    return bool(_LOSSES.search(str(problem)[:20_000]))
+
+
+def in_short(problem: BaseException) -> str:
+    """The sentence of a Spark failure that a person wants to read, without the stacks of the JVM and of Python."""
+    text = str(problem)
+    if "No module named 'meander'" in text:
+        return (
+            "the executors' Python has no meander: install it there, and set PYSPARK_PYTHON to that Python before "
+            "Spark starts (me.session does)"
+        )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b.*: ", line)]
+    others = [line for line in lines if not line.startswith(("at ", "...", "Driver stacktrace", "An error occurred"))]
+    return (raised[0] if raised else others[0] if others else type(problem).__name__)[:500]
+
+
+class Watchdog:
+    """Looks every now and then, while a job runs, whether an executor it needs is gone, and then cancels the job.
+
+    Without it a lost executor's task waits out Spark's locality timer.
+    """
+
+    def __init__(self, gone: Callable[[], bool], cancel: Callable[[], None], every_s: float = 0.25) -> None:
+        self._gone, self._cancel, self._every_s = gone, cancel, every_s
+        self._ended = threading.Event()
+        self.barked = False
+
+    def __enter__(self) -> Watchdog:
+        self._thread = threading.Thread(target=self._look, name="meander-watchdog", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ended.wait(self._every_s):
+            # Again and again: the job may not have been submitted when the executor went.
+            if self._gone():
+                self.barked = True
+                self._cancel()

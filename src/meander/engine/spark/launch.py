@@ -15,8 +15,7 @@ from meander.engine.driver.driver import Driver
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.cluster import SparkCluster
 from meander.engine.spark.gateway import Gateway
-from meander.engine.spark.jobs import OperatorNode, OutputSink, SparkJobs
-from meander.engine.spark.losses import in_short
+from meander.engine.spark.jobs import OperatorNode, OutputSink, SparkJobs, in_short
 from meander.engine.spark.stream import SparkBatches, SparkStream
 from meander.errors import MeanderError, QueryFailed
 from meander.migration.steps import Step

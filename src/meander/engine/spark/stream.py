@@ -1,17 +1,19 @@
-"""What Spark calls for every batch, as the driver's port `Stream`."""
+"""Spark's streams: the batches of a query, as the driver's port `BatchStream`, and the rows of its control stream."""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from meander.engine.driver.attempts import Stopped
 from meander.engine.driver.driver import Driver
-from meander.engine.spark.backlog import rows_behind
-from meander.engine.spark.losses import in_short
-from meander.errors import QueryFailed
+from meander.engine.driver.run import QueryRun
+from meander.engine.spark.jobs import in_short
+from meander.errors import InvalidOption, QueryFailed
+from meander.migration.control_stream import COLUMNS, ControlStream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +28,9 @@ INTERRUPTION = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling stop\n: java.lang.InterruptedException: stop"
 )
 """Spark tells an interruption from a failure by the text of the error, and this is what it looks for."""
+
+CONTROL_FOLDER = "control"
+LOOK_EVERY_S = 0.05
 
 
 class Interrupted(Exception):
@@ -109,3 +114,87 @@ class SparkStream:
     def stop(self) -> None:
         """Bring no more batches."""
         self.inner.stop()
+
+
+def rows_behind(progress: Mapping[str, Any] | None) -> int:
+    """The rows between where a query is and where its sources are, by Spark's progress of its last batch.
+
+    Offsets are compared where they count rows: one for each partition of each topic, or under the name "row". Those of
+    files, which count files, and of sources that do not say how far they are, count as nothing.
+
+    >>> rows_behind({"sources": [{"endOffset": '{"t": {"0": 5, "1": 7}}', "latestOffset": '{"t": {"0": 9, "1": 7}}'}]})
+    4
+    """
+    return sum(_behind(each) for each in (progress or {}).get("sources", ()))
+
+
+def _behind(source: Mapping[str, Any]) -> int:
+    reached, newest = (_rows(source.get(name)) for name in ("endOffset", "latestOffset"))
+    return sum(max(0, newest[part] - reached.get(part, 0)) for part in newest) if reached else 0
+
+
+def _rows(offset: object) -> dict[tuple[str, str], int]:
+    """The rows that an offset counts, by topic and partition."""
+    try:
+        offsets = json.loads(offset) if isinstance(offset, str) else offset
+    except ValueError:
+        return {}
+    if not isinstance(offsets, Mapping):
+        return {}
+    if isinstance(offsets.get("row"), int):
+        return {("", "row"): offsets["row"]}
+    return {
+        (str(topic), str(part)): rows
+        for topic, parts in offsets.items()
+        if isinstance(parts, Mapping)
+        for part, rows in parts.items()
+        if isinstance(rows, int)
+    }
+
+
+def check_control(control: DataFrame) -> None:
+    """Refuse a DataFrame that cannot be a control stream."""
+    if not getattr(control, "isStreaming", False):
+        raise InvalidOption("control is not a streaming DataFrame; make one with spark.readStream")
+    whole = {"tinyint", "smallint", "int", "bigint"}
+    types = dict(control.dtypes)
+    wrong = [name for name in COLUMNS if types.get(name) not in whole]
+    if wrong or types.get("operator", "int") not in whole:
+        raise InvalidOption(
+            f"control needs the columns {', '.join(COLUMNS)}, and may have operator, all of them whole numbers; it has "
+            f"{', '.join(f'{name} {kind}' for name, kind in types.items())}"
+        )
+
+
+class ControlReader:
+    """Brings the rows of a control stream to the driver."""
+
+    def __init__(self, run: QueryRun, control: DataFrame) -> None:
+        self._run = run
+        folder = f"{run.driver.log.location.uri}/{CONTROL_FOLDER}"
+        self._inner: StreamingQuery = (
+            control.writeStream.foreachBatch(self._take).option("checkpointLocation", folder).start()
+        )
+
+    @property
+    def id(self) -> str:
+        """Spark's id of the stream."""
+        return str(self._inner.id)
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._inner.stop()
+
+    def _take(self, rows: DataFrame, _: int) -> None:
+        """Take over some rows; returns when they are in the journal, so that they are not read again."""
+        control = [row.asDict() for row in rows.collect()]
+        driver = self._run.driver
+        loop = driver.loop
+        cores = None if driver.cluster.is_local else sum(place.cores for place in driver.cluster.executors())
+        with loop.lock:
+            taker = ControlStream(driver.coordinator, driver.settings.budget)
+            if loop.stopping or not taker.take(control, cores):
+                return
+            version = loop.version
+        while loop.version == version and not loop.stopping and loop.failure is None:
+            time.sleep(LOOK_EVERY_S)

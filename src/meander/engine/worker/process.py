@@ -101,7 +101,6 @@ def _name_parent_start(pid: int) -> tuple[str, int, str]:
 @functools.cache
 def warm() -> None:
     """Take a tiny batch through all that a worker does, with each kind of key, in a folder that is thrown away."""
-
     import numpy as np
     import pyarrow as pa
 
