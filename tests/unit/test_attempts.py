@@ -8,7 +8,7 @@ import pytest
 
 from meander.checkpoint.manifest import Log
 from meander.engine.driver.attempts import Attempts, Stopped
-from meander.engine.driver.frontier import EventTime
+from meander.engine.driver.commit import EventTime
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import JobLost, JobResult
 from meander.engine.driver.settings import Settings

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from meander.checkpoint.entries import OperatorCommit
-from meander.engine.driver.frontier import Frontier
+from meander.engine.driver.commit import Frontier
 from meander.engine.driver.monitor import MAX_SAMPLES, WINDOW, Monitor
 from meander.engine.spark.stream import rows_behind
 from meander.engine.worker.messages import TaskReport, Token

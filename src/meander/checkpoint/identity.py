@@ -1,7 +1,8 @@
-"""Which query the state belongs to: bins, keys, tables and options, written once as `meander.json`.
+"""Which query the state belongs to: bins, keys, tables and options, written once as `meander.json`; and Spark's part.
 
 Only the query that wrote the state can read it. Settings that may change between restarts (workers, executors, sinks,
-triggers) are not part of it.
+triggers) are not part of it. Spark's own checkpoint lies inside ours, and has to be of the same query and to hold the
+same batches.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from typing import Any, TypeAlias
 
 from meander.checkpoint.files import seal, unseal
 from meander.checkpoint.location import Location
-from meander.errors import ChangedQuery, CheckpointError, Damaged, Exists, InvalidOption
+from meander.checkpoint.manifest import Log
+from meander.errors import ChangedQuery, CheckpointError, Damaged, Exists, ForeignCheckpoint, InvalidOption
+from meander.route.hashing import checksum
 
 PATH = "meander.json"
+SPARK = "spark"
+"""Where Spark's part of the checkpoint is: its metadata and the offsets of each batch."""
 FORMAT = 1
 """The layout of the checkpoint; a later version of the library reads its own and older ones."""
 
@@ -145,3 +150,57 @@ def _table(table: Any) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def offsets_of(location: Location, batch: int) -> str:
+    """The hash of what Spark says batch `batch` holds."""
+    return f"{checksum(location.read(f'{SPARK}/offsets/{batch}').to_pybytes()):016x}"
+
+
+def check_spark_part(log: Log) -> str | None:
+    """Spark's id of the query whose state this is, None if nothing is committed; refuses a reset Spark part."""
+    last = log.last
+    if last is None:
+        return None
+    location = log.location
+    path = f"{SPARK}/metadata"
+    if not location.exists(path):
+        raise foreign(location, last.query, "none")
+    query = json.loads(location.read(path).to_pybytes())["id"]
+    if query != last.query:
+        raise foreign(location, last.query, query)
+    if not location.exists(f"{SPARK}/offsets/{last.batch}") or offsets_of(location, last.batch) != last.offsets:
+        raise ForeignCheckpoint(
+            f"{location.uri}/{SPARK} does not hold batch {last.batch} as it was committed; it was reset or replaced: "
+            "restore it, or start with a new checkpoint"
+        )
+    return last.query
+
+
+def is_done(log: Log, batch: int, query: str, offsets: str) -> bool:
+    """Whether Spark replays a batch that is committed; refuses one that cannot be next."""
+    last = log.last
+    if last is None:
+        if batch != 0:
+            raise ForeignCheckpoint(
+                f"Spark begins with batch {batch} and nothing is committed; start with a new checkpoint"
+            )
+        return False
+    if query != last.query:
+        raise foreign(log.location, last.query, query)
+    if batch == last.batch + 1:
+        return False
+    if batch == last.batch and offsets == last.offsets:
+        return True
+    raise ForeignCheckpoint(
+        f"Spark runs batch {batch} and the last one committed is {last.batch}; Spark's part of {log.location.uri} was "
+        "reset or replaced: restore it, or start with a new checkpoint"
+    )
+
+
+def foreign(location: Location, ours: str, theirs: str) -> ForeignCheckpoint:
+    """The error for a Spark part of another query."""
+    return ForeignCheckpoint(
+        f"the state in {location.uri} belongs to Spark's query {ours}, and {SPARK}/ in it to {theirs}; restore it, or "
+        "start with a new checkpoint"
+    )

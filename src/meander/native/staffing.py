@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from meander.clock import Clock
-from meander.engine.driver.recruiting import await_executors
+from meander.engine.driver.placement import await_executors
 from meander.errors import MigrationFailed
 from meander.migration.events import EventLog
 from meander.migration.movable import Recruits

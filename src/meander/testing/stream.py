@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from meander.checkpoint.identity import SPARK, Identity, check_spark_part
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
 from meander.clock import Clock
-from meander.engine.driver import provenance
 from meander.engine.driver.driver import Driver
 from meander.engine.driver.ports import Cluster, Jobs, Rows
 from meander.engine.driver.settings import Settings
@@ -25,7 +25,7 @@ class InProcessStream:
     def __init__(self, location: Location, driver: Driver) -> None:
         self._location, self._driver = location, driver
         self._is_active = True
-        path = f"{provenance.SPARK}/metadata"
+        path = f"{SPARK}/metadata"
         if not location.exists(path):
             location.write(path, json.dumps({"id": QUERY_ID}).encode())
         last = driver.log.last
@@ -54,7 +54,7 @@ class InProcessStream:
     def put(self, rows: Rows) -> None:
         """Process one batch."""
         number = self.next_batch
-        path = f"{provenance.SPARK}/offsets/{number}"
+        path = f"{SPARK}/offsets/{number}"
         if not self._location.exists(path):
             self._location.write(path, json.dumps({"batch": number, "rows": len(rows)}).encode())
         self._driver.loop.process(rows, number)
@@ -96,9 +96,9 @@ class InProcessLaunch:
 
     def start(self, moved: Sequence[Step] = (), before: Driver | None = None) -> tuple[Driver, InProcessStream]:
         """Check everything, claim the checkpoint and start."""
-        provenance.check_identity(self.location, self.settings.bins, self.operators)
+        Identity.of(self.settings.bins, [each.fingerprint for each in self.operators]).settle(self.location)
         log = Log.open(self.location)
-        provenance.check_spark_part(log)
+        check_spark_part(log)
         log.claim(self.name, self.starts)
         self.starts += 1
         run = f"{self.name}-{self.starts}"

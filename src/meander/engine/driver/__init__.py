@@ -2,12 +2,12 @@
 
 The way of a batch, and the module that does it:
 
-    batch_loop    a batch or an idle tick becomes a version: attempts, sink, manifest; ticker: when nothing comes
+    batch_loop    a batch or an idle tick becomes a version: attempts, sink, manifest
     attempts      one try after the other, until every worker has reported once
     version       who takes part in a version, and the control message of each
-    commit        what the version did, for the manifest and for people; frontier: how far event time is
-    placement     which worker is on which executor; recruiting: executors that come first
+    commit        what the version did, for the manifest and for people; how far event time is
+    placement     which worker is on which executor; executors that come first
 
 `driver` puts them together, `run` is the driver as those see it who move bins, `ports` what it asks of the world. Also:
-settings, monitor (what policies look at), provenance (what belongs together), sweeper, hook.
+settings, monitor (what policies look at), hook.
 """

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from meander.checkpoint.manifest import Log
-from meander.engine.driver.frontier import EventTime
+from meander.engine.driver.commit import EventTime
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Job, JobLost, JobResult, Jobs, OperatorOutput, Rows
 from meander.engine.driver.settings import Settings

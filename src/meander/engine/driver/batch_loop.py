@@ -12,15 +12,17 @@ import threading
 from dataclasses import dataclass, replace
 
 from meander.checkpoint.entries import Commit, Json
+from meander.checkpoint.identity import is_done, offsets_of
 from meander.checkpoint.manifest import Log
+from meander.checkpoint.retention import Sweeper
 from meander.clock import Clock
-from meander.engine.driver import hook, provenance
+from meander.engine.driver import hook
 from meander.engine.driver.attempts import Attempts, Stopped
 from meander.engine.driver.commit import VersionReports, operator_commits, progress_of
 from meander.engine.driver.monitor import Monitor
 from meander.engine.driver.ports import BatchStream, JobResult, OutputLost, Rows
 from meander.engine.driver.settings import Settings
-from meander.engine.driver.sweeper import Sweeper
+from meander.errors import CheckpointError
 from meander.migration.movable import VersionTime
 from meander.types import WorkerId
 
@@ -91,10 +93,9 @@ class BatchLoop:
             self.lock.release()
 
     def _process(self, rows: Rows, number: int) -> None:
-        offsets = provenance.offsets_of(self.log.location, number)
-        is_done = provenance.is_done(self.log, number, self.attempts.query_id, offsets)
+        offsets = offsets_of(self.log.location, number)
         batch = Batch(rows, number, 0, offsets)
-        if is_done:
+        if is_done(self.log, number, self.attempts.query_id, offsets):
             self.hook.finish(self, batch)
         else:
             self.hook.make(self, batch)
@@ -211,3 +212,48 @@ class BatchLoop:
         behind = self.stream.rows_behind() if self.stream is not None and self.monitor.is_watched else 0
         self.monitor.note(commit.version, commit.time_ms, reports.reports, record.owners, behind)
         self.coordinator.committed(commit.version, reports.troubles())
+
+
+class Ticker:
+    """Looks for idle times, in a thread of its own or whenever it is asked to."""
+
+    def __init__(self, loop: BatchLoop, clock: Clock) -> None:
+        self._loop, self._clock = loop, clock
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="meander-ticker", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def look(self) -> bool:
+        """Make a tick if the stream is quiet and there is something to do; whether to look again."""
+        loop, stream = self._loop, self._loop.stream
+        if loop.stopping or loop.failure:
+            return False
+        if stream is None or not stream.is_active:
+            try:
+                loop.log.check()  # it has ended without us: perhaps another driver has taken over
+            except CheckpointError as fenced:
+                loop.failure = loop.failure or fenced
+            return False
+        if stream.is_quiet and (loop.is_idle or loop.ticks_go_on) and loop.wants_tick:
+            try:
+                loop.tick_if_wanted()
+            except Exception as problem:
+                # Nobody else would notice: a query whose ticks have failed has failed, and brings no more batches.
+                loop.failure = loop.failure or problem
+                stream.stop()
+                return False
+        return True
+
+    def _run(self) -> None:
+        every_s = min(0.2, self._loop.settings.idle_after_s / 4)
+        while not self._ended.wait(every_s) and self.look():
+            pass

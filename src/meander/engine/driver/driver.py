@@ -14,13 +14,12 @@ import numpy as np
 from meander.checkpoint.manifest import Log
 from meander.clock import Clock, SystemClock
 from meander.engine.driver.attempts import Attempts
-from meander.engine.driver.batch_loop import BatchLoop
-from meander.engine.driver.frontier import EventTime
+from meander.engine.driver.batch_loop import BatchLoop, Ticker
+from meander.engine.driver.commit import EventTime
 from meander.engine.driver.monitor import Loads, Monitor
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import BatchStream, Cluster, Jobs
 from meander.engine.driver.settings import Settings
-from meander.engine.driver.ticker import Ticker
 from meander.migration.coordinator import Coordinator
 from meander.migration.events import EventLog
 from meander.migration.holdings import Holdings

@@ -9,8 +9,8 @@ from typing import Protocol
 from meander.clock import Clock, SystemClock
 from meander.control.policies import View
 from meander.engine.driver.driver import Driver
+from meander.engine.driver.placement import recruit
 from meander.engine.driver.ports import BatchStream
-from meander.engine.driver.recruiting import recruit
 from meander.errors import QueryFailed
 from meander.migration.budget import Budget, CopyBudget
 from meander.migration.events import Listener

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from meander.checkpoint.identity import SPARK, Identity, check_spark_part, foreign
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
-from meander.engine.driver import hook, provenance
+from meander.engine.driver import hook
 from meander.engine.driver.driver import Driver
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.cluster import SparkCluster
@@ -52,9 +53,9 @@ class SparkLaunch:
             uri = location.uri
             location = replace(location, exclusive=lambda path, data: gateway.create_exclusively(f"{uri}/{path}", data))
         operators = [node.operator for node in self.nodes]
-        provenance.check_identity(location, settings.bins, operators)
+        Identity.of(settings.bins, [each.fingerprint for each in operators]).settle(location)
         log = Log.open(location)
-        query_id = provenance.check_spark_part(log)
+        query_id = check_spark_part(log)
         hook.from_json(((log.last and log.last.journal) or {}).get("hook"))  # refuses where it is not installed
         log.claim(socket.gethostname(), os.getpid())
         cluster = SparkCluster(gateway)
@@ -72,7 +73,7 @@ class SparkLaunch:
         return driver, stream
 
     def _start_stream(self, driver: Driver, location: Location, query_id: str | None) -> SparkStream:
-        folder = f"{location.uri}/{provenance.SPARK}"
+        folder = f"{location.uri}/{SPARK}"
         writer = self.source.writeStream.foreachBatch(SparkBatches(driver)).option("checkpointLocation", folder)
         if self.settings.name:
             writer = writer.queryName(self.settings.name)
@@ -89,7 +90,7 @@ class SparkLaunch:
                 driver.attach(stream)
                 if query_id and query_id != stream.id:
                     stream.stop()
-                    raise provenance.foreign(location, query_id, stream.id)
+                    raise foreign(location, query_id, stream.id)
         finally:
             spark.conf.set("spark.sql.adaptive.enabled", adaptive)
         return stream
