@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from meander.control.balancer import LOOK_EVERY_S, Balancer
 from meander.control.policies import policy_factory
 from meander.errors import InvalidOption, QueryFailed
-from meander.migration.budget import SteeringPatience
-from meander.migration.events import Listener
 from meander.migration.handle import Migration
-from meander.migration.mover import Mover
-from meander.migration.request import Proposal, operators_of
+from meander.migration.movable import Listener
+from meander.migration.mover import Mover, operators_of
+from meander.migration.request import Proposal
+from meander.migration.steps import SteeringPatience
 from meander.native.batches import BatchWatch
 from meander.native.engine import NativeEngine
 from meander.native.internals import Internals

@@ -16,10 +16,10 @@ from meander.engine.driver.monitor import Loads
 from meander.engine.driver.run import QueryRun
 from meander.errors import InvalidOption, QueryFailed
 from meander.foresight import look_ahead, outlooks_in
-from meander.migration.events import Listener
 from meander.migration.handle import Migration
-from meander.migration.mover import Mover
-from meander.migration.request import Proposal, operators_of
+from meander.migration.movable import Listener
+from meander.migration.mover import Mover, operators_of
+from meander.migration.request import Proposal
 from meander.options import whole
 from meander.outlook import Outlook, Transitions
 

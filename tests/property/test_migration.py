@@ -12,11 +12,11 @@ import pytest
 from meander.engine.driver.batch_loop import BatchLoop
 from meander.engine.driver.version import Version
 from meander.engine.worker.catch_up import update
-from meander.migration import journal
-from meander.migration.budget import NO_LIMIT
 from meander.migration.coordinator import Coordinator
-from meander.migration.events import EventLog
-from meander.migration.protocol import Planned, Protocol
+from meander.migration.movable import EventLog
+from meander.migration.orders import Planned
+from meander.migration.protocol import Protocol
+from meander.migration.steps import NO_LIMIT
 from meander.testing import model
 from meander.testing.faults import FaultRates
 from meander.testing.simulation import Simulation, Violation
@@ -192,13 +192,13 @@ def _too_much(note, protocol):
 
 @pytest.mark.parametrize("wrong", [_too_little, _too_much])
 def test_a_journal_that_forgets_or_repeats_a_step_is_caught(monkeypatch, wrong):
-    real = journal.to_json
+    real = Protocol.to_json
 
     def written(protocol):
         note = real(protocol)
         return note if note is None else wrong(note, protocol)
 
-    monkeypatch.setattr(journal, "to_json", written)
+    monkeypatch.setattr(Protocol, "to_json", written)
     assert killed_by().startswith("seed ")
 
 

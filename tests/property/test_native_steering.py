@@ -3,8 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.migration.budget import SteeringPatience
-from meander.migration.steps import OperatorMove, Step
+from meander.migration.steps import OperatorMove, SteeringPatience, Step
 from meander.native.steering import Arrived, BatchSight, GivenUp, Steer, SteeringDone, SteeringProtocol, TaskSight
 
 EXECUTORS = range(4)

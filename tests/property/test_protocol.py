@@ -9,9 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.migration import journal
-from meander.migration.budget import CopyBudget
-from meander.migration.protocol import (
+from meander.migration.orders import (
     Cancelled,
     Committed,
     Copy,
@@ -24,10 +22,10 @@ from meander.migration.protocol import (
     Opened,
     Phase,
     Planned,
-    Protocol,
     Snapshot,
 )
-from meander.migration.steps import OperatorMove, Step
+from meander.migration.protocol import Protocol
+from meander.migration.steps import CopyBudget, OperatorMove, Step
 
 # A seed means nothing to its neighbours, so there is nothing to be gained by looking for a smaller one.
 by_seed = settings(max_examples=60, phases=[p for p in hypothesis.Phase if p is not hypothesis.Phase.shrink])
@@ -144,7 +142,7 @@ class Story:
         return owners
 
     def commit(self):
-        resumed = journal.from_json(json.loads(json.dumps(journal.to_json(self.protocol))))
+        resumed = Protocol.from_json(json.loads(json.dumps(self.protocol.to_json())))
         assert resumed.steps == self.protocol.left
         self.owners = self.owners_then(self.orders)
         beside = defaultdict(set)
@@ -269,4 +267,4 @@ def test_the_same_events_give_the_same_instructions():
     one, two = (Story(11).live() for _ in range(2))
     assert one.seen == two.seen
     assert one.owners == two.owners
-    assert journal.to_json(one.protocol) == journal.to_json(two.protocol)
+    assert one.protocol.to_json() == two.protocol.to_json()

@@ -15,9 +15,8 @@ from meander.engine.driver.settings import Settings
 from meander.engine.worker.messages import Fault, TaskReport, Token
 from meander.errors import QueryFailed
 from meander.migration.coordinator import Coordinator
-from meander.migration.events import EventLog
-from meander.migration.holdings import Holdings
-from meander.migration.record import BinRecord
+from meander.migration.ledger import BinRecord, Holdings
+from meander.migration.movable import EventLog
 from meander.testing.clock import ManualClock
 from meander.testing.cluster import InProcessCluster
 from meander.testing.model import SumOperator

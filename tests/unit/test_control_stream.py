@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from meander.migration.budget import CopyBudget
 from meander.migration.control_stream import ControlStream
 from meander.migration.coordinator import Coordinator
-from meander.migration.events import EventLog
-from meander.migration.holdings import Holdings
-from meander.migration.record import BinRecord
-from meander.migration.steps import OperatorMove, Step
+from meander.migration.ledger import BinRecord, Holdings
+from meander.migration.movable import EventLog
+from meander.migration.steps import CopyBudget, OperatorMove, Step
 
 HALVES = [0] * 4 + [1] * 4
 

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from meander.errors import Infeasible
-from meander.migration.budget import CopyBudget
 from meander.migration.coordinator import MAX_STATES, Coordinator
-from meander.migration.events import EventLog
-from meander.migration.holdings import Holdings
-from meander.migration.orders import Orders, flags
-from meander.migration.protocol import Copy, Entered, Flip, Hold, Phase, Snapshot
-from meander.migration.record import RECENT_WEIGHT, BinCounts, BinRecord
-from meander.migration.steps import OperatorMove, Step
+from meander.migration.ledger import RECENT_WEIGHT, BinCounts, BinRecord, Holdings
+from meander.migration.movable import EventLog
+from meander.migration.orders import Copy, Entered, Flip, Hold, Orders, Phase, Snapshot, flags
+from meander.migration.steps import CopyBudget, OperatorMove, Step
 from meander.testing.clock import ManualClock
 
 BINS = 8

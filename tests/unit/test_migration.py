@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from meander.engine.worker.catch_up import Wanted, update
 from meander.errors import Damaged
-from meander.migration import journal
-from meander.migration.budget import CopyBudget
-from meander.migration.protocol import (
+from meander.migration.orders import (
     Cancelled,
     Committed,
     Copy,
@@ -25,11 +23,11 @@ from meander.migration.protocol import (
     Opened,
     Phase,
     Planned,
-    Protocol,
     Snapshot,
 )
+from meander.migration.protocol import Protocol
 from meander.migration.report import Latency, MigrationReport, Progress
-from meander.migration.steps import OperatorMove, Step, joined
+from meander.migration.steps import CopyBudget, OperatorMove, Step, joined
 from meander.types import Move
 
 BINS = 8
@@ -347,7 +345,7 @@ def test_a_plan_that_comes_while_a_flip_is_under_way_starts_where_that_leads():
     machine.on(Planned(2, plan))
     wanted = (step(0, move(1, B, C), 6), step(1, move(5, A, C)), step(2, move(3, B, A), move(4, B, A)))
     assert machine.left == wanted
-    assert journal.from_json(journal.to_json(machine)).steps == wanted
+    assert Protocol.from_json(machine.to_json()).steps == wanted
     after = machine.on(Committed(2, held(A=[5, 6, 7], B=[1, 2, 3, 4])))
     assert after[:2] == [Entered(1, 0, Phase.FLIPPED), Entered(2, 2, Phase.PLANNED)]
     assert (machine.steps, machine.total) == (wanted, 3)
@@ -401,12 +399,12 @@ def test_whether_there_is_something_to_do_without_a_batch():
 
 
 def through_json(machine):
-    return journal.from_json(json.loads(json.dumps(journal.to_json(machine))))
+    return Protocol.from_json(json.loads(json.dumps(machine.to_json())))
 
 
 def test_an_idle_machine_has_no_journal():
-    assert journal.to_json(Protocol()) is None
-    assert not journal.from_json(None).busy
+    assert Protocol().to_json() is None
+    assert not Protocol.from_json(None).busy
 
 
 def test_the_journal_is_what_is_left_once_the_open_version_is_committed():
@@ -424,7 +422,7 @@ def test_the_journal_is_what_is_left_once_the_open_version_is_committed():
         assert resumed.kept == ()
         assert through_json(resumed).steps == steps[1:]
         assert isinstance(opened(resumed, 3)[0], Flip)
-        assert journal.to_json(resumed)["total"] == 3
+        assert resumed.to_json()["total"] == 3
 
 
 def test_a_migration_of_which_nothing_is_left_is_over_after_a_restart():
@@ -439,12 +437,12 @@ def test_a_migration_of_which_nothing_is_left_is_over_after_a_restart():
 )
 def test_a_journal_that_makes_no_sense_is_named(broken):
     with pytest.raises(Damaged, match="journal of the migration cannot be read"):
-        journal.from_json(broken)
+        Protocol.from_json(broken)
 
 
 def test_the_journal_does_not_lend_out_the_budget():
     machine = begun(step(0, 1))
-    journal.to_json(machine)["rules"]["patience"] = 0
+    machine.to_json()["rules"]["patience"] = 0
     assert machine.budget == CopyBudget()
 
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from meander.errors import InvalidOption, MigrationFailed, QueryFailed
-from meander.migration.budget import CopyBudget
 from meander.migration.handle import Migration
 from meander.migration.ledger import Ledger
 from meander.migration.movable import EngineStatus, MigrationState, Recruits, StaleLedger, VersionTime
 from meander.migration.mover import Mover
-from meander.migration.protocol import Phase
+from meander.migration.orders import Phase
 from meander.migration.request import Proposal, propose
+from meander.migration.steps import CopyBudget
 from meander.testing.clock import ManualClock
 
 BINS = 8

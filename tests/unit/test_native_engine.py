@@ -5,9 +5,8 @@ from collections import Counter
 import pytest
 
 import meander as me
-from meander.migration.budget import SteeringPatience
 from meander.migration.movable import StaleLedger
-from meander.migration.steps import OperatorMove, Step
+from meander.migration.steps import OperatorMove, SteeringPatience, Step
 from plain_spark import PlainSpark
 from streams import wait_until
 

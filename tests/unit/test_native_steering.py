@@ -3,8 +3,7 @@
 import pytest
 
 from meander.errors import InvalidOption
-from meander.migration.budget import SteeringPatience
-from meander.migration.steps import OperatorMove, Step
+from meander.migration.steps import OperatorMove, SteeringPatience, Step
 from meander.native.steering import (
     Arrived,
     BatchSight,

@@ -8,7 +8,7 @@ import pytest
 from meander.engine.driver.placement import Placement, occupied, place_workers
 from meander.engine.driver.ports import Place
 from meander.errors import InvalidOption
-from meander.migration.holdings import Holdings
+from meander.migration.ledger import Holdings
 from meander.testing.clock import ManualClock
 from meander.testing.cluster import InProcessCluster
 

@@ -1,16 +1,16 @@
 """How bins change hands while the stream runs: copy, flip, release. For both engines; Spark may not enter.
 
 What moves, and when:
-    steps            one bin that changes hands (`OperatorMove`), and those that do so together (`Step`)
-    budget           how much at a time
-    protocol         the state machine: events in, instructions out; journal: the machine as JSON
-    ledger, record   what is known of every bin, for plans and from version to version
-    holdings         what workers are believed to hold; orders: what a version asks of each
+    steps            one bin that changes hands (`OperatorMove`), those that do so together (`Step`), how much at a time
+    orders           what goes into the protocol and what comes out: events, instructions, orders for one version
+    protocol         the state machine, and its journal: the machine as JSON
+    ledger           what is known of every bin, for plans and from version to version; what workers hold
     coordinator      the protocol, its consequences for the next version, and repairs after losses
 What users ask for:
-    request          what is wanted, checked, and the plan that comes of it; modes: ways to carry it out
-    movable          the port to an engine
-    handle, mover    one migration, and one after the other; report, bar, events
+    request          what is wanted, the ways to carry it out, and the plan that comes of it
+    mover            requests checked, and carried out one after the other
+    movable          the port to an engine, and its events
+    handle, report   one migration: how far it is and what it did
     control_stream   moves that come as data
 
 A bin is first copied to its new owner, version by version, while the old one goes on with it. Once the new owner lacks

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from meander.migration.budget import CopyBudget
 from meander.migration.coordinator import Coordinator
-from meander.migration.steps import OperatorMove, Step
+from meander.migration.steps import CopyBudget, OperatorMove, Step
 from meander.types import BinId, WorkerId
 
 COLUMNS = ("batch", "bin", "worker")

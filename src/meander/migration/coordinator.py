@@ -7,15 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from meander.migration import journal
-from meander.migration.budget import CopyBudget
-from meander.migration.events import EventLog
-from meander.migration.holdings import Holdings
-from meander.migration.ledger import Ledger, Owners
-from meander.migration.movable import MigrationState
-from meander.migration.orders import Orders
-from meander.migration.protocol import (
-    OPEN_STEPS,
+from meander.migration.ledger import BinRecord, Holdings, Ledger, Owners
+from meander.migration.movable import EventLog, MigrationState
+from meander.migration.orders import (
     Cancelled,
     Committed,
     Entered,
@@ -25,14 +19,13 @@ from meander.migration.protocol import (
     Instruction,
     Lost,
     Opened,
+    Orders,
     Phase,
     Planned,
 )
-from meander.migration.record import BinRecord
-from meander.migration.steps import OperatorMove, Step
+from meander.migration.protocol import OPEN_STEPS, Protocol
+from meander.migration.steps import CopyBudget, Json, OperatorMove, Step
 from meander.types import BinId, WorkerId
-
-Json = dict[str, Any]
 
 MAX_STATES = 64
 
@@ -48,7 +41,7 @@ class Coordinator:
         """How many workers each operator is to have: as started, or as moved since; a loss does not change it."""
         self.requested: int | None = note.get("asked")
         """The number of workers that the user named at the last start, if any."""
-        self.protocol = journal.from_json(note.get("migration"))
+        self.protocol = Protocol.from_json(note.get("migration"))
         self.count: int = note.get("migrations", 0)
         """How many migrations there have been."""
         self.orders = Orders()
@@ -66,7 +59,7 @@ class Coordinator:
     def note(self) -> Json:
         """What another driver has to know of it after the version that is being committed."""
         note: Json = {"wanted": self.wanted, "asked": self.requested, "migrations": self.count}
-        under_way = journal.to_json(self.protocol)
+        under_way = self.protocol.to_json()
         return note if under_way is None else {**note, "migration": under_way}
 
     # --- requests --------------------------------------------------------------------------

@@ -11,13 +11,11 @@ from contextlib import suppress
 
 from meander.clock import Clock, SystemClock
 from meander.errors import MeanderError, MigrationFailed
-from meander.migration.bar import ProgressBar
-from meander.migration.budget import Budget
 from meander.migration.movable import EngineStatus, MigrationState, Movable, Recruits, StaleLedger
-from meander.migration.protocol import Phase
-from meander.migration.report import Latency, MigrationReport, Progress
+from meander.migration.orders import Phase
+from meander.migration.report import Latency, MigrationReport, Progress, ProgressBar
 from meander.migration.request import Proposal, Request
-from meander.migration.steps import Step
+from meander.migration.steps import Budget, Step
 from meander.planning import Plan
 
 logger = logging.getLogger("meander")

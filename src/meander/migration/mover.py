@@ -1,15 +1,25 @@
-"""The user's requests to move bins, for either engine: checked, planned, carried out, one after the other."""
+"""What users ask for when bins are to move, for either engine: checked, planned, carried out, one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from meander.clock import Clock, SystemClock
-from meander.migration.budget import Budget
+from meander.errors import InvalidOption
 from meander.migration.handle import Migration
 from meander.migration.movable import Movable
-from meander.migration.request import Proposal, Request, operators_of, request_of
+from meander.migration.request import Live, Mode, Proposal, Request
+from meander.migration.steps import Budget, CopyBudget, SteeringPatience
+from meander.options import amount, plugins, positive, whole
+from meander.planning import planners
+from meander.scheduling import schedules
+
+OTHERS = ("at", "executors_within_s", "keep_executors")
+"""Options that belong neither to a planner, nor to a schedule, nor to a budget."""
 
 
 class Mover:
@@ -63,3 +73,110 @@ class Mover:
         """Hold a migration that a driver before this one has begun."""
         request = Request("resume", tuple(self.engine.ledger().operators), budget)
         self.migration = Migration(self.engine, request, proposal, self._clock).resume(number)
+
+
+@functools.cache
+def modes() -> Mapping[str, Mode]:
+    """The ways of moving bins by name: live, and those of installed packages."""
+    return MappingProxyType({**plugins("meander.modes"), "live": Live()})
+
+
+def request_of(
+    kind: str,
+    operators: tuple[int, ...],
+    bins: int,
+    defaults: Budget,
+    within_s: float,
+    options: Mapping[str, Any],
+    operator_options: Mapping[int, Mapping[str, Any]] = MappingProxyType({}),
+) -> Request:
+    """Check options and make a request of them; every option goes to whom it belongs.
+
+    Args:
+        kind: rescale, rebalance or move.
+        operators: the operators concerned.
+        bins: how many bins each of them has.
+        defaults: the budget where the options do not say otherwise.
+        within_s: how long to wait for executors where the options do not say otherwise.
+        options: everything else; `Request` has what is not a planner's or a schedule's.
+        operator_options: what the planner is given for an operator, where the options do not say otherwise.
+    """
+    rest = dict(options)
+    mode = _chosen("mode", rest.pop("mode", "live"), modes())
+    batch, moment = _moment(rest.pop("at", None))
+    planner, cut = rest.pop("planner", "free"), rest.pop("schedule", "batched")
+    known = {"planner": planners(), "schedule": schedules()}
+    for what, name in (("planner", planner), ("schedule", cut)):
+        if name not in known[what]:
+            raise InvalidOption(f"there is no {what} {name!r}; there are: {', '.join(known[what])}")
+    request = Request(
+        kind, operators, _budget(defaults, rest),
+        executors_within_s=positive("executors_within_s", rest.pop("executors_within_s", within_s)),
+        mode=mode, at_batch=batch, at_time=moment, keep_executors=bool(rest.pop("keep_executors", False)),
+        workers=rest.pop("workers", None), among=rest.pop("among", None), targets=rest.pop("targets", {}),
+        tau=rest.pop("tau", None), is_even=bool(rest.pop("is_even", False)),
+        load=_per_bin(rest.pop("load", None), bins),
+        leaving=frozenset(rest.pop("leaving", ())), releases=bool(rest.pop("releases", True)),
+        planner=planner, schedule=cut,
+        schedule_options={name: rest.pop(name) for name in list(rest) if name in schedules()[cut].options},
+        planner_options={name: rest.pop(name) for name in list(rest) if name in planners()[planner].options},
+        operator_options=operator_options,
+    )  # fmt: skip
+    if rest:
+        names = [*schedules()[cut].options, *planners()[planner].options, *vars(request.budget), *OTHERS]
+        raise InvalidOption(
+            f"{kind} has no option {min(rest)!r}; with planner {planner} and schedule {cut} there are: "
+            f"{', '.join(dict.fromkeys(names))}"
+        )
+    return mode.adapt(request)
+
+
+def _budget(defaults: Budget, options: dict[str, Any]) -> Budget:
+    """The budget that options ask for; takes its own out of them."""
+    fields = {name: options.pop(name, value) for name, value in vars(defaults).items()}
+    return CopyBudget(**fields) if isinstance(defaults, CopyBudget) else SteeringPatience(**fields)
+
+
+def _chosen(what: str, name: object, known: Mapping[str, Mode]) -> Mode:
+    if not isinstance(name, str) or name not in known:
+        raise InvalidOption(f"there is no {what} {name!r}; there are: {', '.join(known)}")
+    return known[name]
+
+
+def _per_bin(load: Sequence[float] | None, bins: int) -> tuple[float, ...] | None:
+    if load is None:
+        return None
+    if len(load) != bins:
+        raise InvalidOption(f"load has {len(load)} entries but there are {bins} bins; give one for each")
+    return tuple(float(amount(f"load of bin {bin_}", value)) for bin_, value in enumerate(load))
+
+
+def operators_of(operator: str | int | None, known: Mapping[int, str]) -> tuple[int, ...]:
+    """The operators that a user means by a number or a name, such as "0:count" or "count"; None: all."""
+    if operator is None:
+        return tuple(known)
+    matches = [at for at, name in known.items() if operator in (at, name, name.partition(":")[2])]
+    if len(matches) != 1 or isinstance(operator, bool):
+        raise InvalidOption(f"there is no operator {operator!r}; there are: {', '.join(known.values())}")
+    return (matches[0],)
+
+
+def _moment(at: object) -> tuple[int | None, float | None]:
+    """A batch, or seconds since 1970, of what a user calls a moment."""
+    if at is None:
+        return None, None
+    if isinstance(at, bool) or not isinstance(at, int | str | datetime):
+        raise InvalidOption(f"at is {at!r}; give a batch number, a datetime, or a time of day such as '02:00'")
+    if isinstance(at, int):
+        return whole("at", at, 0), None
+    if isinstance(at, datetime):
+        return None, at.timestamp()
+    for form in ("%H:%M", "%H:%M:%S"):
+        try:
+            clock = datetime.strptime(at, form)
+        except ValueError:
+            continue
+        now = datetime.now()
+        then = now.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0)
+        return None, (then if then > now else then + timedelta(days=1)).timestamp()
+    raise InvalidOption(f"at is {at!r}; a time of day is written '02:00' or '02:00:30'")

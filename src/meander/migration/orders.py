@@ -1,20 +1,155 @@
-"""What the protocol says about one version, by worker, as it goes into control messages."""
+"""What goes into the protocol of a migration and what comes out: events, instructions, and orders for one version.
+
+Orders are instructions by worker, as they go into control messages.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.migration.protocol import Copy, Flip, Hold, Instruction, Snapshot
-from meander.migration.steps import OperatorMove
+from meander.migration.steps import CopyBudget, OperatorMove, Step
 from meander.types import BinId, WorkerId
 
 Bins = NDArray[np.bool_]
 Share = tuple[int, WorkerId]
 """What one worker has of one operator."""
+Held = Mapping[Share, Bins]
+"""The bins that a worker has reported to hold of an operator."""
+
+Outcome = Literal["done", "cancelled", "replaced", "failed"]
+
+
+class Phase(StrEnum):
+    """How far a step is."""
+
+    PLANNED = "planned"
+    COPYING = "copying"
+    READY = "ready"
+    FLIPPED = "flipped"
+    RELEASED = "released"
+
+
+# --- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan is to be carried out; it starts from the committed assignment and replaces the one under way."""
+
+    migration: int
+    steps: tuple[Step, ...]
+    budget: CopyBudget = field(default_factory=CopyBudget)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A version is about to be made, for the first time or again. `stale` are bins with many deltas to be read."""
+
+    version: int
+    batch: int
+    stale: frozenset[tuple[int, BinId]] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Committed:
+    """A version is committed, and this is what its workers have reported to hold."""
+
+    version: int
+    held: Held
+    troubles: tuple[str, ...] = ()
+    """Why bins could not be copied."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Workers have lost what they held; they may hold bins again."""
+
+    workers: frozenset[WorkerId]
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Workers will not come back; others have taken over their bins."""
+
+    workers: frozenset[WorkerId]
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """Nothing more is to be flipped."""
+
+    reason: str = ""
+
+
+Event = Planned | Opened | Committed | Lost | Gone | Cancelled
+
+
+# --- instructions ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Flip:
+    """From this version on, the targets own these bins."""
+
+    version: int
+    moves: tuple[OperatorMove, ...]
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A worker holds these bins beside those it owns."""
+
+    operator: int
+    worker: WorkerId
+    bins: tuple[BinId, ...]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A worker reads these bins, in this order, as far as its time allows."""
+
+    operator: int
+    worker: WorkerId
+    bins: tuple[BinId, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An owner writes these bins whole, so that they can be copied without their long past."""
+
+    operator: int
+    worker: WorkerId
+    bins: tuple[BinId, ...]
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A step is in another phase."""
+
+    migration: int
+    step: int
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The migration is over."""
+
+    migration: int
+    outcome: Outcome
+    reason: str = ""
+
+
+Instruction = Flip | Hold | Copy | Snapshot | Entered | Finished
+
+
+# --- orders -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

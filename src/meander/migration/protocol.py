@@ -14,149 +14,35 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from meander.migration.budget import CopyBudget
-from meander.migration.steps import OperatorMove, Step
+from meander.errors import Damaged
+from meander.migration.orders import (
+    Bins,
+    Cancelled,
+    Committed,
+    Copy,
+    Entered,
+    Event,
+    Finished,
+    Flip,
+    Gone,
+    Held,
+    Hold,
+    Instruction,
+    Lost,
+    Opened,
+    Outcome,
+    Phase,
+    Planned,
+    Snapshot,
+)
+from meander.migration.steps import CopyBudget, Json, OperatorMove, Step, restated
 from meander.types import BinId, Bytes, WorkerId
-
-Bins = NDArray[np.bool_]
-Held = Mapping[tuple[int, WorkerId], Bins]
-"""The bins that a worker has reported to hold of a operator."""
-
-Outcome = Literal["done", "cancelled", "replaced", "failed"]
 
 OPEN_STEPS = 4
 """So many steps may be copied ahead of the one that flips next: else one step would wait for another's snapshot."""
-
-
-class Phase(StrEnum):
-    """How far a step is."""
-
-    PLANNED = "planned"
-    COPYING = "copying"
-    READY = "ready"
-    FLIPPED = "flipped"
-    RELEASED = "released"
-
-
-# --- events ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A plan is to be carried out; it starts from the committed assignment and replaces the one under way."""
-
-    migration: int
-    steps: tuple[Step, ...]
-    budget: CopyBudget = field(default_factory=CopyBudget)
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A version is about to be made, for the first time or again. `stale` are bins with many deltas to be read."""
-
-    version: int
-    batch: int
-    stale: frozenset[tuple[int, BinId]] = frozenset()
-
-
-@dataclass(frozen=True, eq=False)
-class Committed:
-    """A version is committed, and this is what its workers have reported to hold."""
-
-    version: int
-    held: Held
-    troubles: tuple[str, ...] = ()
-    """Why bins could not be copied."""
-
-
-@dataclass(frozen=True)
-class Lost:
-    """Workers have lost what they held; they may hold bins again."""
-
-    workers: frozenset[WorkerId]
-
-
-@dataclass(frozen=True)
-class Gone:
-    """Workers will not come back; others have taken over their bins."""
-
-    workers: frozenset[WorkerId]
-
-
-@dataclass(frozen=True)
-class Cancelled:
-    """Nothing more is to be flipped."""
-
-    reason: str = ""
-
-
-Event = Planned | Opened | Committed | Lost | Gone | Cancelled
-
-
-# --- instructions ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Flip:
-    """From this version on, the targets own these bins."""
-
-    version: int
-    moves: tuple[OperatorMove, ...]
-
-
-@dataclass(frozen=True)
-class Hold:
-    """A worker holds these bins beside those it owns."""
-
-    operator: int
-    worker: WorkerId
-    bins: tuple[BinId, ...]
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A worker reads these bins, in this order, as far as its time allows."""
-
-    operator: int
-    worker: WorkerId
-    bins: tuple[BinId, ...]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """An owner writes these bins whole, so that they can be copied without their long past."""
-
-    operator: int
-    worker: WorkerId
-    bins: tuple[BinId, ...]
-
-
-@dataclass(frozen=True)
-class Entered:
-    """A step is in another phase."""
-
-    migration: int
-    step: int
-    phase: Phase
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The migration is over."""
-
-    migration: int
-    outcome: Outcome
-    reason: str = ""
-
-
-Instruction = Flip | Hold | Copy | Snapshot | Entered | Finished
 
 
 @dataclass(frozen=True)
@@ -211,7 +97,7 @@ class Protocol:
         flip = self._open[1] if self._open else None
         if flip is None or self._ending[0] != "done":
             return self.steps
-        return self.steps[1:] if flip.migration == self.migration else _after_step(flip.step, self.steps, self.total)
+        return self.steps[1:] if flip.migration == self.migration else restated(flip.step, self.steps, self.total)
 
     @property
     def workers(self) -> set[WorkerId]:
@@ -234,6 +120,40 @@ class Protocol:
                 return self._give_up(workers)
             case Cancelled(reason):
                 return self._end("cancelled", reason)
+
+    # --- the journal -----------------------------------------------------------------------
+
+    def to_json(self) -> Json | None:
+        """What is left of the migration once the open version is committed; None where there is none under way.
+
+        It is written with every version that is committed, so that another driver can go on from there. What a worker
+        holds is not in it: after a restart nobody holds anything, and copies are made anew. Nor is what was flipped:
+        the manifest says who owns each bin. A step that is not there any more has flipped.
+        """
+        if self.migration is None:
+            return None
+        left = self.left
+        total = max([self.total, *(step.number + 1 for step in left)])
+        steps = [step.to_json() for step in left]
+        return {"migration": self.migration, "total": total, "rules": dict(vars(self.budget)), "steps": steps}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any] | None) -> Protocol:
+        """The machine of which `to_json` wrote what was left; an idle one for None."""
+        protocol = cls()
+        if fields is None:
+            return protocol
+        try:
+            steps = tuple(Step.from_json(each) for each in fields["steps"])
+            protocol.on(Planned(fields["migration"], steps, CopyBudget(**fields["rules"])))
+            protocol.total = int(fields["total"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise Damaged(
+                f"the journal of the migration cannot be read ({error!r}); restore the last manifest"
+            ) from None
+        ahead = {step.number for step in steps}
+        protocol.phases |= {number: Phase.RELEASED for number in range(protocol.total) if number not in ahead}
+        return protocol
 
     # --- plans -----------------------------------------------------------------------------
 
@@ -444,20 +364,3 @@ class Protocol:
 def _of(held: Held, move: OperatorMove) -> bool:
     bins = held.get((move.operator, move.target))
     return bins is not None and bool(bins[move.bin])
-
-
-def _after_step(done: Step, steps: tuple[Step, ...], number: int) -> tuple[Step, ...]:
-    """The steps of a plan that was made before another one's step was done, made to start after it.
-
-    Bins that the plan would have left where they were go back in one step more, of this number.
-    """
-    moved = {move[:2]: move for move in done.moves}
-    found: list[Step] = []
-    for step in steps:
-        moves = []
-        for move in step.moves:
-            before = moved.pop(move[:2], None)
-            moves.append(move._replace(source=before.target) if before else move)
-        found.append(replace(step, moves=tuple(move for move in moves if move.source != move.target)))
-    back = tuple(move._replace(source=move.target, target=move.source) for move in moved.values())
-    return (*found, Step(number, back)) if back else tuple(found)

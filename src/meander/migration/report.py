@@ -1,4 +1,4 @@
-"""How far a migration is, and what it did to the stream: numbers for people."""
+"""How far a migration is, and what it did to the stream: numbers for people, and a progress bar in a terminal."""
 
 from __future__ import annotations
 
@@ -139,3 +139,32 @@ class MigrationReport:
             held = f"rows held {self.rows_held}, for {self.longest_hold_ms:.0f} ms at most"
             lines.append(f"  {held}, misrouted {self.rows_misrouted}")
         return "\n".join([*lines, *(f"  {remark}" for remark in self.remarks)])
+
+
+class ProgressBar:
+    """Draws how far a migration is, where that is wanted."""
+
+    def __init__(self, show: bool) -> None:
+        self._show = show
+
+    def __enter__(self) -> ProgressBar:
+        if self._show:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn
+            from rich.progress import Progress as Bars
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+            self._bars = Bars(*columns, console=Console(stderr=True), transient=False)
+            self._bars.start()
+            self._task = self._bars.add_task("moving state", total=1, text="")
+        return self
+
+    def draw(self, progress: Progress) -> None:
+        """Show how far it is now."""
+        if self._show:
+            total = max(1, progress.of_bins)
+            self._bars.update(self._task, total=total, completed=progress.bins, text=str(progress))
+
+    def __exit__(self, *_: object) -> None:
+        if self._show:
+            self._bars.stop()

@@ -1,36 +1,64 @@
-"""What a user asks for when bins are to move, checked when it is asked; and the plan that comes of it."""
+"""A wish for bins to move, the ways in which they can be moved, and the plan that comes of it."""
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from itertools import chain, count, islice
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from meander.errors import Infeasible, InvalidOption
-from meander.migration.budget import Budget, CopyBudget, SteeringPatience
+from meander.errors import Infeasible
 from meander.migration.ledger import Ledger
-from meander.migration.modes import Live, Mode
-from meander.migration.steps import Step, joined
-from meander.options import amount, plugins, positive, whole, worker_id
-from meander.planning import Plan, Problem, planners
-from meander.scheduling import schedule, schedules
+from meander.migration.steps import Budget, CopyBudget, Step, joined
+from meander.options import whole, worker_id
+from meander.planning import Plan, Problem
+from meander.scheduling import schedule
 from meander.types import Bytes, WorkerId
 
-OTHERS = ("at", "executors_within_s", "keep_executors")
-"""Options that belong neither to a planner, nor to a schedule, nor to a budget."""
+if TYPE_CHECKING:
+    from meander.migration.handle import Migration
 
 
-@functools.cache
-def modes() -> Mapping[str, Mode]:
-    """The ways of moving bins by name: live, and those of installed packages."""
-    return MappingProxyType({**plugins("meander.modes"), "live": Live()})
+class Mode(Protocol):
+    """A way of moving bins.
+
+    Ours is live: bins are copied ahead, flip at a version, and are released later. Others, to compare it with, are
+    plug-ins under the entry points `meander.modes`.
+    """
+
+    name: str
+    forced: bool
+    """Whether bins flip as soon as their turn comes, and are read at that moment."""
+
+    def adapt(self, request: Request) -> Request:
+        """The request as this mode carries it out; raises `InvalidOption` where it cannot."""
+
+    def run(self, migration: Migration) -> None:
+        """Carry a migration out, or begin to."""
+
+    def ended(self, migration: Migration) -> None:
+        """The migration is over: clean up."""
+
+
+class Live:
+    """Let the engine do it, version by version."""
+
+    name = "live"
+    forced = False
+
+    def adapt(self, request: Request) -> Request:
+        """As it is."""
+        return request
+
+    def run(self, migration: Migration) -> None:
+        """Submit the steps to the engine."""
+        migration.submit()
+
+    def ended(self, migration: Migration) -> None:
+        """There is nothing to clean up."""
 
 
 @dataclass(frozen=True)
@@ -112,107 +140,6 @@ class Proposal:
     def planner_ms(self) -> float:
         """How long the planner took for all operators."""
         return sum(plan.elapsed_ms for plan in self.plans.values())
-
-
-def request_of(
-    kind: str,
-    operators: tuple[int, ...],
-    bins: int,
-    defaults: Budget,
-    within_s: float,
-    options: Mapping[str, Any],
-    operator_options: Mapping[int, Mapping[str, Any]] = MappingProxyType({}),
-) -> Request:
-    """Check options and make a request of them; every option goes to whom it belongs.
-
-    Args:
-        kind: rescale, rebalance or move.
-        operators: the operators concerned.
-        bins: how many bins each of them has.
-        defaults: the budget where the options do not say otherwise.
-        within_s: how long to wait for executors where the options do not say otherwise.
-        options: everything else; `Request` has what is not a planner's or a schedule's.
-        operator_options: what the planner is given for an operator, where the options do not say otherwise.
-    """
-    rest = dict(options)
-    mode = _chosen("mode", rest.pop("mode", "live"), modes())
-    batch, moment = _moment(rest.pop("at", None))
-    planner, cut = rest.pop("planner", "free"), rest.pop("schedule", "batched")
-    known = {"planner": planners(), "schedule": schedules()}
-    for what, name in (("planner", planner), ("schedule", cut)):
-        if name not in known[what]:
-            raise InvalidOption(f"there is no {what} {name!r}; there are: {', '.join(known[what])}")
-    request = Request(
-        kind, operators, _budget(defaults, rest),
-        executors_within_s=positive("executors_within_s", rest.pop("executors_within_s", within_s)),
-        mode=mode, at_batch=batch, at_time=moment, keep_executors=bool(rest.pop("keep_executors", False)),
-        workers=rest.pop("workers", None), among=rest.pop("among", None), targets=rest.pop("targets", {}),
-        tau=rest.pop("tau", None), is_even=bool(rest.pop("is_even", False)),
-        load=_per_bin(rest.pop("load", None), bins),
-        leaving=frozenset(rest.pop("leaving", ())), releases=bool(rest.pop("releases", True)),
-        planner=planner, schedule=cut,
-        schedule_options={name: rest.pop(name) for name in list(rest) if name in schedules()[cut].options},
-        planner_options={name: rest.pop(name) for name in list(rest) if name in planners()[planner].options},
-        operator_options=operator_options,
-    )  # fmt: skip
-    if rest:
-        names = [*schedules()[cut].options, *planners()[planner].options, *vars(request.budget), *OTHERS]
-        raise InvalidOption(
-            f"{kind} has no option {min(rest)!r}; with planner {planner} and schedule {cut} there are: "
-            f"{', '.join(dict.fromkeys(names))}"
-        )
-    return mode.adapt(request)
-
-
-def _budget(defaults: Budget, options: dict[str, Any]) -> Budget:
-    """The budget that options ask for; takes its own out of them."""
-    fields = {name: options.pop(name, value) for name, value in vars(defaults).items()}
-    return CopyBudget(**fields) if isinstance(defaults, CopyBudget) else SteeringPatience(**fields)
-
-
-def _chosen(what: str, name: object, known: Mapping[str, Mode]) -> Mode:
-    if not isinstance(name, str) or name not in known:
-        raise InvalidOption(f"there is no {what} {name!r}; there are: {', '.join(known)}")
-    return known[name]
-
-
-def _per_bin(load: Sequence[float] | None, bins: int) -> tuple[float, ...] | None:
-    if load is None:
-        return None
-    if len(load) != bins:
-        raise InvalidOption(f"load has {len(load)} entries but there are {bins} bins; give one for each")
-    return tuple(float(amount(f"load of bin {bin_}", value)) for bin_, value in enumerate(load))
-
-
-def operators_of(operator: str | int | None, known: Mapping[int, str]) -> tuple[int, ...]:
-    """The operators that a user means by a number or a name, such as "0:count" or "count"; None: all."""
-    if operator is None:
-        return tuple(known)
-    matches = [at for at, name in known.items() if operator in (at, name, name.partition(":")[2])]
-    if len(matches) != 1 or isinstance(operator, bool):
-        raise InvalidOption(f"there is no operator {operator!r}; there are: {', '.join(known.values())}")
-    return (matches[0],)
-
-
-def _moment(at: object) -> tuple[int | None, float | None]:
-    """A batch, or seconds since 1970, of what a user calls a moment."""
-    if at is None:
-        return None, None
-    if isinstance(at, bool) or not isinstance(at, int | str | datetime):
-        raise InvalidOption(f"at is {at!r}; give a batch number, a datetime, or a time of day such as '02:00'")
-    if isinstance(at, int):
-        return whole("at", at, 0), None
-    if isinstance(at, datetime):
-        return None, at.timestamp()
-    for form in ("%H:%M", "%H:%M:%S"):
-        try:
-            clock = datetime.strptime(at, form)
-        except ValueError:
-            continue
-        now = datetime.now()
-        then = now.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0)
-        return None, (then if then > now else then + timedelta(days=1)).timestamp()
-    raise InvalidOption(f"at is {at!r}; a time of day is written '02:00' or '02:00:30'")
 
 
 def propose(request: Request, ledger: Ledger, names: Mapping[int, str], present: Collection[WorkerId]) -> Proposal:

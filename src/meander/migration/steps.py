@@ -1,13 +1,19 @@
-"""What a migration is made of: moves, and the steps in which they take effect."""
+"""What a migration is made of: moves, the steps in which they take effect, and how much is done at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from meander.options import positive, whole
 from meander.types import BinId, Bytes, Move, WorkerId
+
+Json = dict[str, Any]
+
+NO_LIMIT = 1 << 50
+"""Bytes that no budget exceeds."""
 
 
 class OperatorMove(NamedTuple):
@@ -46,6 +52,21 @@ class Step:
         """Everybody who gives or takes."""
         return frozenset(worker for move in self.moves for worker in (move.source, move.target))
 
+    def to_json(self) -> Json:
+        """The step as plain lists and numbers: every version writes them, and there may be thousands of moves."""
+        fields: Json = {"number": self.number, "shifts": [list(move) for move in self.moves]}
+        fields |= {"at": self.at} if self.at is not None else {}
+        return fields | ({"forced": True} if self.forced else {})
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Step:
+        """The step of which `to_json` wrote."""
+        moves = tuple(
+            OperatorMove(operator, BinId(bin_), WorkerId(source), WorkerId(target), bytes_)
+            for operator, bin_, source, target, bytes_ in fields["shifts"]
+        )
+        return cls(fields["number"], moves, fields.get("at"), fields.get("forced", False))
+
 
 def joined(
     schedules: Mapping[int, Sequence[Iterable[Move]]], at: int | None = None, forced: bool = False
@@ -67,3 +88,70 @@ def joined(
         Step(number, tuple(move for part in parts for move in part), at if number == 0 else None, forced)
         for number, parts in enumerate(together)
     )
+
+
+def restated(done: Step, steps: tuple[Step, ...], number: int) -> tuple[Step, ...]:
+    """The steps of a plan that was made before another one's step was done, made to start after it.
+
+    Bins that the plan would have left where they were go back in one step more, of this number.
+    """
+    moved = {move[:2]: move for move in done.moves}
+    later: list[Step] = []
+    for step in steps:
+        moves = []
+        for move in step.moves:
+            before = moved.pop(move[:2], None)
+            moves.append(move._replace(source=before.target) if before else move)
+        later.append(replace(step, moves=tuple(move for move in moves if move.source != move.target)))
+    back = tuple(move._replace(source=move.target, target=move.source) for move in moved.values())
+    return (*later, Step(number, back)) if back else tuple(later)
+
+
+@dataclass(frozen=True)
+class CopyBudget:
+    """How much the binned engine copies at a time.
+
+    Args:
+        copy_bytes: what a worker may copy, and what it may write for others to copy, in one version. One bin is
+            always allowed, however large it is.
+        copy_ms: for how long a worker may copy in one version.
+        release_after: for how many versions after a flip the old owner keeps its copy.
+        keep_bytes: of all such copies at most so much is kept.
+        patience: a step that gains no bin in so many versions is forced: what is missing is read when it flips.
+    """
+
+    copy_bytes: int = 32 << 20
+    copy_ms: float = 100.0
+    release_after: int = 2
+    keep_bytes: int = 256 << 20
+    patience: int = 50
+
+    def __post_init__(self) -> None:
+        whole("copy_bytes", self.copy_bytes, 1, NO_LIMIT)
+        positive("copy_ms", self.copy_ms)
+        whole("release_after", self.release_after, 0, 1 << 20)
+        whole("keep_bytes", self.keep_bytes, 0, NO_LIMIT)
+        whole("patience", self.patience, 1, 1 << 30)
+
+
+@dataclass(frozen=True)
+class SteeringPatience:
+    """How patient the native engine is with Spark.
+
+    Args:
+        fresh_bytes: changes since the last snapshot that may be read again when a partition is loaded elsewhere.
+        snapshot_batches: for so many batches it waits for a fresher snapshot, then it moves without.
+        tries: so often a partition is steered before it is given up.
+    """
+
+    fresh_bytes: int = 256 << 10
+    snapshot_batches: int = 4
+    tries: int = 4
+
+    def __post_init__(self) -> None:
+        whole("fresh_bytes", self.fresh_bytes, 0)
+        whole("snapshot_batches", self.snapshot_batches, 0, 1 << 20)
+        whole("tries", self.tries, 1, 1000)
+
+
+Budget = CopyBudget | SteeringPatience

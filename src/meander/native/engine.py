@@ -12,12 +12,18 @@ import numpy as np
 from meander.clock import Clock, SystemClock
 from meander.control.policies import View
 from meander.errors import QueryFailed
-from meander.migration.budget import Budget, SteeringPatience
-from meander.migration.events import EventLog, Listener
 from meander.migration.ledger import Ledger, Owners
-from meander.migration.movable import EngineStatus, MigrationState, Recruits, StaleLedger, VersionTime
+from meander.migration.movable import (
+    EngineStatus,
+    EventLog,
+    Listener,
+    MigrationState,
+    Recruits,
+    StaleLedger,
+    VersionTime,
+)
 from meander.migration.request import Proposal, Request, propose
-from meander.migration.steps import Step
+from meander.migration.steps import Budget, SteeringPatience, Step
 from meander.native.batches import Sampler
 from meander.native.moving import SteeringRun
 from meander.native.placement import StatePlacement, executor_of, worker_of

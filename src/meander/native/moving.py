@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from meander.errors import MeanderError, MigrationFailed
-from meander.migration.budget import SteeringPatience
-from meander.migration.events import EventLog
-from meander.migration.movable import MigrationState
-from meander.migration.protocol import Outcome, Phase
-from meander.migration.steps import OperatorMove, Step
+from meander.migration.movable import EventLog, MigrationState
+from meander.migration.orders import Outcome, Phase
+from meander.migration.steps import OperatorMove, SteeringPatience, Step
 from meander.native.placement import StatePlacement
 from meander.native.steering import (
     Arrived,

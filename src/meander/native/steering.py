@@ -13,8 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from meander.errors import InvalidOption
-from meander.migration.budget import SteeringPatience
-from meander.migration.steps import OperatorMove, Step
+from meander.migration.steps import OperatorMove, SteeringPatience, Step
 from meander.types import BinId, WorkerId
 
 PartitionKey = tuple[int, BinId]

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from meander.engine.driver.run import QueryRun
 from meander.errors import InvalidOption, MigrationFailed
-from meander.migration.budget import CopyBudget
 from meander.migration.handle import Migration
 from meander.migration.request import Request
+from meander.migration.steps import CopyBudget
 
 LOOK_EVERY_S = 0.01
 QUIET_S = 3.0

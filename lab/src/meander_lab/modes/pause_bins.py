@@ -20,9 +20,9 @@ from meander.engine.spark.exchange import bin_of
 from meander.engine.spark.jobs import SparkJobs
 from meander.engine.worker.messages import pack, unpack
 from meander.errors import InvalidOption
-from meander.migration.budget import NO_LIMIT
 from meander.migration.handle import Migration
 from meander.migration.request import Request
+from meander.migration.steps import NO_LIMIT
 from meander_lab.modes.at_once import copy_budget, run_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import numpy as np
 
 from meander.checkpoint.entries import Commit, FileRef, Json, OperatorCommit, SnapshotRef
 from meander.engine.worker.messages import TaskReport
-from meander.migration.ledger import Owners
-from meander.migration.record import BinCounts
+from meander.migration.ledger import BinCounts, Owners
 from meander.operators.operator import BinnedOperator
 
 Times = Sequence[int | None]

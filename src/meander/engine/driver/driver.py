@@ -21,10 +21,8 @@ from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import BatchStream, Cluster, Jobs
 from meander.engine.driver.settings import Settings
 from meander.migration.coordinator import Coordinator
-from meander.migration.events import EventLog
-from meander.migration.holdings import Holdings
-from meander.migration.ledger import Owners
-from meander.migration.record import BinRecord
+from meander.migration.ledger import BinRecord, Holdings, Owners
+from meander.migration.movable import EventLog
 from meander.operators.operator import BinnedOperator
 
 

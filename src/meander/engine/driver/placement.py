@@ -13,7 +13,7 @@ from weakref import WeakSet
 from meander.clock import Clock
 from meander.engine.driver.ports import Cluster, Place
 from meander.errors import InvalidOption, MigrationFailed
-from meander.migration.holdings import Holdings
+from meander.migration.ledger import Holdings
 from meander.migration.movable import Recruits
 from meander.types import WorkerId
 

@@ -12,12 +12,10 @@ from meander.engine.driver.driver import Driver
 from meander.engine.driver.placement import recruit
 from meander.engine.driver.ports import BatchStream
 from meander.errors import QueryFailed
-from meander.migration.budget import Budget, CopyBudget
-from meander.migration.events import Listener
 from meander.migration.ledger import Ledger
-from meander.migration.movable import EngineStatus, MigrationState, Recruits, StaleLedger
+from meander.migration.movable import EngineStatus, Listener, MigrationState, Recruits, StaleLedger
 from meander.migration.request import Proposal, Request, propose
-from meander.migration.steps import Step
+from meander.migration.steps import Budget, CopyBudget, Step
 from meander.types import WorkerId
 
 

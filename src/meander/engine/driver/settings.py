@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from meander.errors import InvalidOption
-from meander.migration.budget import CopyBudget
+from meander.migration.steps import CopyBudget
 from meander.options import positive, whole
 
 MOST_BINS = 1 << 16
