@@ -19,8 +19,7 @@ from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.migration.control_stream import ControlStream
 from meander.query import Query
-from meander.testing.cluster import InProcessCluster
-from meander.testing.jobs import InProcessJobs, MemorySink
+from meander.testing.inprocess import InProcessCluster, InProcessJobs, MemorySink
 from meander.testing.stream import InProcessLaunch, InProcessStream
 
 

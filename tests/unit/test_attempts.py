@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from meander.checkpoint.manifest import Log
+from meander.clock import ManualClock
 from meander.engine.driver.attempts import Attempts, Stopped
 from meander.engine.driver.commit import EventTime
 from meander.engine.driver.placement import Placement
@@ -17,10 +18,9 @@ from meander.errors import QueryFailed
 from meander.migration.coordinator import Coordinator
 from meander.migration.ledger import BinRecord, Holdings
 from meander.migration.movable import EventLog
-from meander.testing.clock import ManualClock
-from meander.testing.cluster import InProcessCluster
+from meander.testing.faults import MemoryLocation
+from meander.testing.inprocess import InProcessCluster
 from meander.testing.model import SumOperator
-from meander.testing.places import MemoryLocation
 
 BINS = 8
 

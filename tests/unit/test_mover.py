@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from meander.clock import ManualClock
 from meander.errors import InvalidOption, MigrationFailed, QueryFailed
 from meander.migration.handle import Migration
 from meander.migration.ledger import Ledger
@@ -11,7 +12,6 @@ from meander.migration.mover import Mover
 from meander.migration.orders import Phase
 from meander.migration.request import Proposal, propose
 from meander.migration.steps import CopyBudget
-from meander.testing.clock import ManualClock
 
 BINS = 8
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from meander.clock import ManualClock
 from meander.engine.driver.placement import Placement, occupied, place_workers
 from meander.engine.driver.ports import Place
 from meander.errors import InvalidOption
 from meander.migration.ledger import Holdings
-from meander.testing.clock import ManualClock
-from meander.testing.cluster import InProcessCluster
+from meander.testing.inprocess import InProcessCluster
 
 
 def place(name, cores=1):

@@ -19,11 +19,9 @@ from meander.engine.worker.messages import Control, TaskReport
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
 from meander.operators.operator import BinnedOperator
-from meander.testing.cluster import InProcessCluster
-from meander.testing.faults import Chance
-from meander.testing.jobs import InProcessJobs
+from meander.testing.faults import Chance, MemoryLocation, RiskyFolder
+from meander.testing.inprocess import InProcessCluster, InProcessJobs
 from meander.testing.model import ModelJobs, Row, Sum, SumOperator, bin_of, operate, passed_on
-from meander.testing.places import MemoryLocation, RiskyFolder
 
 Emitted = Counter[tuple[Any, ...]]
 State = dict[tuple[int, Any], Any]

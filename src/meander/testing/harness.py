@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from meander.checkpoint.location import Location
 from meander.checkpoint.reader import Reader
+from meander.clock import ManualClock
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.errors import InvalidOption, MigrationFailed
@@ -21,9 +22,7 @@ from meander.query import Query
 from meander.route.schema import schema as schema_of
 from meander.sources import PairSource, RowSource
 from meander.streams import Stream
-from meander.testing.clock import ManualClock
-from meander.testing.cluster import InProcessCluster
-from meander.testing.jobs import InProcessJobs, MemorySink
+from meander.testing.inprocess import InProcessCluster, InProcessJobs, MemorySink
 from meander.testing.stream import InProcessLaunch, InProcessStream
 from meander.types import WorkerId
 

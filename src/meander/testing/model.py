@@ -23,9 +23,8 @@ from meander.engine.worker.catch_up import update, wanted
 from meander.engine.worker.messages import Bins, Control, Fault, TaskReport, Token
 from meander.errors import MeanderError
 from meander.operators.operator import BinnedOperator
-from meander.testing.cluster import InProcessCluster
-from meander.testing.faults import Chance
-from meander.testing.places import MemoryLocation
+from meander.testing.faults import Chance, MemoryLocation
+from meander.testing.inprocess import InProcessCluster
 from meander.types import WorkerId
 
 NOTHING = -1

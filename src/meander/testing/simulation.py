@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meander.checkpoint.entries import Commit
+from meander.clock import ManualClock
 from meander.control.balancer import Balancer
 from meander.control.policies import StragglerPolicy
 from meander.control.straggler import StragglerRules
@@ -30,7 +31,6 @@ from meander.errors import MeanderError
 from meander.migration.control_stream import ControlStream
 from meander.migration.mover import Mover
 from meander.testing.backends import Backend, ModelBackend, RealBackend
-from meander.testing.clock import ManualClock
 from meander.testing.faults import Chance, FaultRates
 from meander.testing.model import ModelJobs
 from meander.testing.stream import InProcessLaunch, InProcessStream

@@ -1,7 +1,7 @@
 """What the driver asks of the world outside: executors, jobs and the stream that feeds it. Data only, no callbacks.
 
-Cluster   who is there              on Spark: `engine.spark.cluster`     in one process: `testing.cluster`
-Jobs      one attempt of a version  on Spark: `engine.spark.jobs`        in one process: `testing.jobs`
+Cluster   who is there              on Spark: `engine.spark.cluster`     in one process: `testing.inprocess`
+Jobs      one attempt of a version  on Spark: `engine.spark.jobs`        in one process: `testing.inprocess`
 Stream    what brings batches       on Spark: `engine.spark.stream`      in one process: `testing.stream`
 """
 

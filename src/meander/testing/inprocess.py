@@ -1,8 +1,10 @@
-"""One attempt over the real worker code in this process, as the driver's port `Jobs`. Batches are Arrow tables."""
+"""The driver's ports `Cluster` and `Jobs` in one process: executors are folders, attempts run the real worker code."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,10 +13,72 @@ import pyarrow.compute as pc
 
 from meander.engine.driver.ports import Job, JobLost, JobResult, OperatorOutput, OutputLost, Place, Routing
 from meander.engine.worker.messages import Control, TaskReport
+from meander.engine.worker.process import Host
 from meander.engine.worker.rows import ALL, REPORT, SLOT, shown
 from meander.engine.worker.task import OperatorTask
 from meander.operators.operator import BinnedOperator
-from meander.testing.cluster import InProcessCluster
+
+
+class InProcessCluster:
+    """Executors in one process. They come at once when they are asked for, up to a limit, and can be lost."""
+
+    def __init__(self, folder: Path, executors: int, cores: int = 1, most: int = 1 << 15) -> None:
+        self._folder, self._cores, self._most = folder, cores, most
+        self._count = 0
+        self._places: dict[str, Place] = {}
+        self._add(executors)
+
+    @property
+    def is_local(self) -> bool:
+        """Never: every worker has an executor of its own, as on a cluster."""
+        return False
+
+    def executors(self) -> list[Place]:
+        """The executors that are there, in the order of their ids."""
+        return list(self._places.values())
+
+    def ids(self) -> set[str]:
+        """The ids of the executors that are there."""
+        return set(self._places)
+
+    def forget(self, executors: Collection[str]) -> None:
+        """There is nothing to forget: an id is never used twice."""
+
+    def request(self, total: int) -> None:
+        """Have so many executors in all."""
+        self._add(min(total, self._most) - len(self._places))
+
+    def release(self, executors: Sequence[str]) -> None:
+        """Let executors go for good."""
+        for executor in executors:
+            self.lose(executor)
+
+    def cores_per_executor(self) -> int | None:
+        """The cores that a new executor has."""
+        return self._cores
+
+    def clear(self, folders: Collection[str], executors: Collection[str] | None = None) -> None:
+        """Remove these folders on these executors, or on all."""
+        for executor in self._places if executors is None else executors:
+            for name in folders:
+                shutil.rmtree(self._folder / executor / name, ignore_errors=True)
+
+    def lose(self, executor: str, replace: bool = False) -> None:
+        """An executor is gone, with everything it had; another one may come in its place."""
+        if self._places.pop(executor, None) is not None:
+            shutil.rmtree(self._folder / executor, ignore_errors=True)
+            if replace:
+                self._add(1)
+
+    def host(self, place: Place) -> Host:
+        """What a task on an executor knows of its process."""
+        return Host(place.process, self._folder / place.executor)
+
+    def _add(self, count: int) -> None:
+        for _ in range(count):
+            self._count += 1
+            executor = str(self._count)
+            self._places[executor] = Place(executor, f"executor-{executor}", f"inprocess:{executor}:0", self._cores)
 
 
 class TableSink(Protocol):
