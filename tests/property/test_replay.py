@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from meander.outlook.replay import Bins, balanced, clairvoyant, lookahead_kernel, lower_bound, replay, smallest_tau
 from meander.planning.intervals import prefix_sums
+from meander_lab.replay import Bins, balanced, clairvoyant, lookahead_kernel, lower_bound, replay, smallest_tau
 
 SLACK = 1 + 1e-9
 

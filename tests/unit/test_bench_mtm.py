@@ -11,13 +11,13 @@ from rich.console import Console
 
 import meander
 from meander.outlook.exact import solve, solved
-from meander.outlook.replay import balanced
 from meander.types import runs
 from meander_lab.benchmarks import mtm as bench
 from meander_lab.benchmarks import mtm_figures as m
 from meander_lab.benchmarks import mtm_gap as gap
 from meander_lab.experiments import History, Lab, Outlooks, Setting
 from meander_lab.experiments.arrivals import arrivals
+from meander_lab.replay import balanced
 
 TINY = Setting(bins=10, lo=2, hi=4, migrations=8, seeds=2, redist_seeds=1)
 

@@ -13,9 +13,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from meander.cli import simulate as command
 from meander.errors import MeanderError
-from meander.outlook.replay import Bins, clairvoyant, lower_bound, replay
+from meander_lab.cli import simulate as command
+from meander_lab.replay import Bins, clairvoyant, lower_bound, replay
 
 SMALL = ["--lo", "3", "--hi", "6", "--bins", "16", "--tau", "0.5", "--migrations", "9", "--seeds", "2"]
 

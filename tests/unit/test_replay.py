@@ -13,11 +13,11 @@ import pytest
 import meander as me
 from meander.errors import Infeasible, InvalidOption, TooLarge
 from meander.outlook.oms import oms
-from meander.outlook.replay import Bins, balanced, clairvoyant, lower_bound, replay, smallest_tau
-from meander.outlook.replay.plots import plot
 from meander.types import is_contiguous
 from meander_lab.planners import ring
 from meander_lab.planners.even import even
+from meander_lab.replay import Bins, balanced, clairvoyant, lower_bound, replay, smallest_tau
+from meander_lab.replay.plots import plot
 
 COUNTS = [3, 5, 4, 2, 4, 6, 3]
 RINGS = ("consistent_hash", "redist")
@@ -441,6 +441,6 @@ def test_planners_that_move_nothing_can_be_drawn_too(tmp_path):
 
 def test_the_room_is_pure():
     heavy = ["pyspark", "pyarrow", "numba", "matplotlib", "scipy"]
-    modules = "meander.outlook.replay, meander.outlook.replay.plots"
+    modules = "meander_lab.replay, meander_lab.replay.plots"
     code = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

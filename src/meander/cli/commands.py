@@ -18,7 +18,6 @@ from meander.cli.mtm import mtm
 from meander.cli.native import native
 from meander.cli.planners import show_planners
 from meander.cli.read import json_from, numbers_from, options_from
-from meander.cli.simulate import simulate
 from meander.errors import InvalidProblem
 from meander.options import chosen, listed, plugins
 
@@ -203,7 +202,6 @@ def schedules(format: FORMAT = None) -> None:
 
 app.command()(inspect)
 app.command()(mtm)
-app.command()(simulate)
 app.add_typer(native, name="native")
 for _name, _command in sorted(plugins("meander.commands").items()):
     if isinstance(_command, typer.Typer):

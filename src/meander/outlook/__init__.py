@@ -11,7 +11,6 @@ What migrations to come will cost:
 Planners (entry points of `meander.planners`):
     mtm                  the cheapest over this migration and those to come
     oms                  the cheapest way through a known sequence of migrations
-And `replay`: a history once more, with planners to compare.
 
 Only the three pmc modules may import Spark.
 """

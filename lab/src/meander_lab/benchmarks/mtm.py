@@ -30,13 +30,13 @@ from rich.console import Console
 
 import meander
 from meander.outlook import Outlook
-from meander.outlook.replay import clairvoyant, lower_bound, replay
 from meander.progress import telling
 from meander_lab.benchmarks import mtm_figures as m
 from meander_lab.benchmarks import mtm_gap
 from meander_lab.benchmarks.mtm_figures import ReplayLine
 from meander_lab.experiments.arrivals import arrivals
 from meander_lab.experiments.setting import DRIFTS, History, Lab, Outlooks, Setting, TimedOutlook
+from meander_lab.replay import clairvoyant, lower_bound, replay
 
 CONSOLE = Console(highlight=False, width=None if sys.stdout.isatty() else 220)
 GENERATED = 4

@@ -18,11 +18,11 @@ from rich.table import Table
 import meander
 from meander.outlook.exact import Case, solved
 from meander.outlook.exact_outlook import ExactOutlook
-from meander.outlook.replay import Bins, balanced
 from meander.outlook.transitions import Transitions
 from meander.types import runs
 from meander_lab.experiments.arrivals import arrivals
 from meander_lab.experiments.setting import History, Outlooks, Setting
+from meander_lab.replay import Bins, balanced
 
 Policy = Callable[[meander.Problem], meander.Plan]
 Floats = NDArray[np.float64]

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from meander.errors import InvalidOption
 from meander.outlook import Outlook, Series, files, read_series
 from meander.outlook.practice import Effort
-from meander.outlook.replay import Bins, Replay, replay
-from meander.outlook.replay.bins import DRIFT
 from meander.outlook.transitions import Transitions
 from meander.outlook.worker_counts import migrations
 from meander.progress import Tell, nobody
+from meander_lab.replay import Bins, Replay, replay
+from meander_lab.replay.bins import DRIFT
 
 Floats = NDArray[np.float64]
 PreCompute = Callable[[Floats, Floats, Transitions, float, float], Outlook]

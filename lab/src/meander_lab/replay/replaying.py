@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from meander.errors import Infeasible, InvalidOption
 from meander.options import amount, chosen, listed, whole
-from meander.outlook.replay.bins import Bins
-from meander.outlook.replay.starting import balanced, start_of
 from meander.planning import Plan, Planner, Problem, planners
 from meander.planning.problem import LARGEST_WORKER_COUNT
 from meander.types import Bytes, WorkerId
+from meander_lab.replay.bins import Bins
+from meander_lab.replay.starting import balanced, start_of
 
 Owners = tuple[WorkerId, ...]
 Progress = Callable[[int, int], None]

@@ -20,9 +20,9 @@ from meander.cli import show
 from meander.cli.read import json_from
 from meander.errors import InvalidOption, InvalidProblem, MeanderError
 from meander.options import amount, whole
-from meander.outlook.replay import Bins, Bound, Replay, clairvoyant, lower_bound, replay
-from meander.outlook.replay.bins import DRIFT, SKEW
 from meander.progress import Tell, telling
+from meander_lab.replay import Bins, Bound, Replay, clairvoyant, lower_bound, replay
+from meander_lab.replay.bins import DRIFT, SKEW
 
 if TYPE_CHECKING:
     from meander.outlook import Outlook
@@ -250,7 +250,7 @@ def _write_csv(path: Path, replays: Sequence[Replay]) -> str:
 
 
 def _plot(path: Path, what: Study) -> list[str]:
-    from meander.outlook.replay.plots import plot
+    from meander_lab.replay.plots import plot
 
     title = f"{what.series}: {what.bins.bins} bins, tau {what.tau:g}, drift {what.bins.drift:g}"
     try:

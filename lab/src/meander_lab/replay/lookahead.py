@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from meander.errors import TooLarge
 from meander.options import amount, whole
 from meander.outlook import partitions_kernel
-from meander.outlook.replay import lookahead_kernel
-from meander.outlook.replay.bins import Bins, Floats
-from meander.outlook.replay.replaying import MOST, Progress, Replay, series_of, through
-from meander.outlook.replay.starting import balanced, smallest_tau
 from meander.planning import Plan, Problem, ssm_kernel
 from meander.planning.intervals import Piece, no_intervals, prefix_sums, smallest_cap, target_of
 from meander.planning.problem import ROUNDING
 from meander.types import runs
+from meander_lab.replay import lookahead_kernel
+from meander_lab.replay.bins import Bins, Floats
+from meander_lab.replay.replaying import MOST, Progress, Replay, series_of, through
+from meander_lab.replay.starting import balanced, smallest_tau
 
 Ends = NDArray[np.int64]
 """Where intervals end, ascending, the last one at the number of bins; none is empty."""

@@ -11,10 +11,10 @@ Pure Python: no Spark, no Arrow, no files but the picture. Where the counts come
 
 from __future__ import annotations
 
-from meander.outlook.replay.bins import Bins
-from meander.outlook.replay.lookahead import Bound, clairvoyant, lower_bound
-from meander.outlook.replay.replaying import Migrated, Raised, Replay, replay
-from meander.outlook.replay.starting import balanced, smallest_tau
+from meander_lab.replay.bins import Bins
+from meander_lab.replay.lookahead import Bound, clairvoyant, lower_bound
+from meander_lab.replay.replaying import Migrated, Raised, Replay, replay
+from meander_lab.replay.starting import balanced, smallest_tau
 
 __all__ = [
     "Bins",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meander.errors import InvalidOption
-from meander.outlook.replay.replaying import Replay
+from meander_lab.replay.replaying import Replay
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ def plot(replays: Sequence[Replay], path: str | Path, title: str = "") -> Path:
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("drawing needs matplotlib: pip install 'meander[plots]'") from None
+        raise ModuleNotFoundError("drawing needs matplotlib: pip install matplotlib") from None
 
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from meander.outlook.replay.bins import Bins, Floats
 from meander.planning import Problem, planners
 from meander.planning.intervals import least_intervals, prefix_sums, smallest_cap
 from meander.planning.problem import ROUNDING
 from meander.types import WorkerId
+from meander_lab.replay.bins import Bins, Floats
 
 
 def smallest_tau(load: Floats, workers: int) -> float:
