@@ -63,7 +63,7 @@ def test_ssm_equals_the_papers_slow_form_also_with_fractions(problem):
 def test_both_kernels_of_ssm_agree(problem):
     """The general kernel does not know that a map is made of intervals, and must find the same gain."""
     from meander.planning.intervals import target_of
-    from meander.planning.plans import Plan
+    from meander.planning.planner import Plan
     from meander.planning.ssm_general import solve
 
     quick = gain_of("ssm", problem)

@@ -18,8 +18,7 @@ from meander.errors import InvalidOption, TooLarge
 from meander.measure import load_imbalance, sum_by_worker
 from meander.planning.annealing import annealing
 from meander.planning.check import check
-from meander.planning.handover import Handover, Side, Sums
-from meander.planning.handover_choice import anneal, exhaustive, greedy, shed
+from meander.planning.handover import Handover, Side, Sums, anneal, exhaustive, greedy, shed
 from meander.planning.problem import Problem
 from meander.planning.workload import Workload
 

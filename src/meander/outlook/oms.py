@@ -14,8 +14,7 @@ from meander.errors import InvalidOption, InvalidProblem, TooLarge
 from meander.outlook import partitions_kernel
 from meander.outlook.partitions import Cuts, as_table, partitions
 from meander.planning.intervals import Piece, no_intervals, prefix_sums, target_of
-from meander.planning.planner import Target, planner
-from meander.planning.plans import Plan
+from meander.planning.planner import Plan, Target, planner
 from meander.planning.problem import Problem
 
 MOST_PARTITIONINGS = 50_000

@@ -1,13 +1,13 @@
 """What to move: from a `Problem` to a `Plan`, by one of several planners. Pure functions; Spark may not enter.
 
-Reading order: `problem` (the question), `plans` (the answer), `check` (the answer, recomputed), `planner` (what a
-planner is), then one file per planner:
+Reading order: `problem` (the question), `planner` (what a planner is, and its answer), `check` (that answer, recomputed)
+and then one file per planner:
 
     ssm                       the optimal contiguous assignment (Ding et al.); with intervals, ssm_kernel, and
                               ssm_general for pins, unequal workers and present maps that are scattered
     free                      any bin to any worker: never dearer than ssm; its own docstring lists free_*
     annealing                 Ls-Stream: from the straggler to the least loaded, by migration impact; with workload,
-                              handover (the model of one step) and handover_choice (which bins)
+                              and handover (one step: which bins)
 
 Files that end in _kernel hold compiled inner loops. Other packages add planners through the entry points
 `meander.planners`: `outlook` those that look further than one migration, the lab its baselines and oracles.
@@ -23,8 +23,7 @@ from meander.options import chosen, plugins
 from meander.planning.annealing import annealing
 from meander.planning.check import check
 from meander.planning.free import free
-from meander.planning.planner import Planner
-from meander.planning.plans import Plan
+from meander.planning.planner import Plan, Planner
 from meander.planning.problem import Problem
 from meander.planning.ssm import ssm
 

@@ -13,8 +13,7 @@ from random import Random
 from meander.errors import InvalidOption
 from meander.measure.imbalance import spread
 from meander.options import positive, whole
-from meander.planning.handover import Handover, Side, Sums
-from meander.planning.handover_choice import anneal, exhaustive, greedy, shed
+from meander.planning.handover import Handover, Side, Sums, anneal, exhaustive, greedy, shed
 from meander.planning.planner import Target, planner
 from meander.planning.problem import LARGEST_NUMBER, ROUNDING, Problem
 from meander.planning.workload import Workload

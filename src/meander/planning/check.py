@@ -10,7 +10,7 @@ import sys
 from fractions import Fraction
 
 from meander.errors import InvalidPlan
-from meander.planning.plans import Plan
+from meander.planning.planner import Plan
 from meander.planning.problem import ROUNDING, Problem
 
 

@@ -5,11 +5,9 @@ sheds the cheapest bins that bring it under the cap, and these fit somewhere els
 cheaper. The rest is for when they do not:
 
     free_case      one choice of who will be there, as arrays
-    free_search    first a good assignment, then a better one, then a proof
-    free_kernel    what to shed and where to settle it: the inner loops
+    free_search    who leaves; first a good assignment, then a better one, then a proof; the smallest tau
+    free_kernel    what to shed, where to settle it, how to even out loads: the inner loops
     free_branch    branch and bound over all bins, where they are few, and a few workers at a time, where they are many
-    free_level     how even loads can be: the smallest tau, where nothing keeps the cap
-    free_choice    who leaves
 """
 
 from __future__ import annotations
@@ -21,12 +19,21 @@ import numpy as np
 from meander.errors import Infeasible, TooLarge
 from meander.options import whole
 from meander.planning.free_case import SAME, FreeCase, Ints
-from meander.planning.free_choice import choices, even_choices, largest_caps
-from meander.planning.free_level import Level, level
-from meander.planning.free_search import WHOLE, Candidate, best, better, first, loosened
+from meander.planning.free_search import (
+    WHOLE,
+    Candidate,
+    Level,
+    best,
+    better,
+    choices,
+    even_choices,
+    first,
+    largest_caps,
+    level,
+    loosened,
+)
 from meander.planning.intervals import prefix_sums, round_up
-from meander.planning.planner import Target, planner
-from meander.planning.plans import Plan
+from meander.planning.planner import Plan, Target, planner
 from meander.planning.problem import ROUNDING, Problem
 from meander.planning.ssm import ssm
 from meander.types import Bytes

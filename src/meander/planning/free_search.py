@@ -1,14 +1,23 @@
-"""The cheapest assignment to given workers: first a good one, then a better one, then a proof."""
+"""The cheapest assignment to given workers: first a good one, then a better one, then a proof.
+
+Where the planner chooses who leaves, `choices` says which sets of workers are looked at. Where nothing keeps the cap,
+`level` spreads bins as evenly as can be, whatever it costs. It does not use tau, so a plan at the smallest tau found
+finds the same assignment again.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from meander.planning import free_branch, free_kernel, free_level_kernel
-from meander.planning.free_case import NOWHERE, SAME, Floats, FreeCase, Ints
+from meander.planning import free_branch, free_kernel
+from meander.planning.free_case import NOWHERE, SAME, Floats, FreeCase, Ints, whole_grains
+from meander.planning.problem import ROUNDING, Problem
+from meander.types import WorkerId
 
 SHED_STEPS = 20_000
 """Steps of the search for what one worker sheds."""
@@ -21,6 +30,17 @@ EVEN_STEPS = 50_000_000
 
 LOOSE = (0.05, 0.1, 0.2, 0.4)
 """Parts of all bins, the lightest ones, that are spread anew where room is tight."""
+
+NEAR = 0.98
+"""How near the bounds come by halving."""
+
+MANY = 1000
+"""Choices that are all listed; where there are more, those near the most promising one are."""
+
+FEW = 16
+"""Choices whose most even assignment is looked for."""
+
+Workers = tuple[WorkerId, ...]
 
 
 class Candidate(NamedTuple):
@@ -61,7 +81,7 @@ def even_out(case: FreeCase, at: Ints, floor: float) -> Candidate:
     """Make an assignment of this one, in which bins may be NOWHERE or loads too high, by moves and swaps."""
     at = at.copy()
     used = case.held + np.bincount(at[at != NOWHERE], case.load[at != NOWHERE], minlength=case.speed.size)
-    free_level_kernel.flatten(case.load, case.state, case.home, at, used, case.speed, case.limit, EVEN_STEPS)
+    free_kernel.flatten(case.load, case.state, case.home, at, used, case.speed, case.limit, EVEN_STEPS)
     return better(case, at, floor) if case.keeps_cap(at) else Candidate(case, None, math.inf, floor)
 
 
@@ -114,3 +134,131 @@ def _free(case: FreeCase, at: Ints) -> Floats:
 def _tries(case: FreeCase) -> int:
     """How often a bin without room at home is tried there: a few tenths of a second, however many bins there are."""
     return max(200, 2_000_000 // max(1, case.load.size))
+
+
+class Level(NamedTuple):
+    """An even assignment, its highest load per unit of capacity, and whether there is provably none more even."""
+
+    case: FreeCase
+    at: Ints
+    height: float
+    is_proven: bool
+
+    @property
+    def tau(self) -> float:
+        """The tau that allows this assignment."""
+        total = float(self.case.load.sum() + self.case.held.sum())
+        return self.height * float(self.case.speed.sum()) / total - 1
+
+
+def level(case: FreeCase, nodes: int) -> Level:
+    """Spread the bins as evenly as can be found: the heaviest first, then moves and swaps, then branch and bound.
+
+    The last only for few bins. It searches below ever lower heights until there is nothing to be found, or until
+    `nodes` nodes are spent.
+    """
+    load, speed = case.load, case.speed
+    at = np.full(load.size, NOWHERE, dtype=np.int64)
+    free_kernel.flatten(load, case.state, case.home, at, case.held.copy(), speed, 0.0, EVEN_STEPS)
+    height, low = _height(case, at), _floor(case)
+    while low < height * (1 - ROUNDING):
+        # Halve what is in doubt, but not without end: that nothing lies just below `height` has to be proven only once.
+        goal = (low + height) / 2 if low < NEAR * height else height * (1 - ROUNDING)
+        room = whole_grains(goal * speed - case.held, case.grain)
+        if room.sum() < load.sum() * (1 - ROUNDING):
+            low = goal
+            continue
+        if max(load.size, speed.size) > WHOLE or nodes <= 0:
+            break
+        spread, _, visits = free_branch.branch(load, np.zeros(load.size), case.home, room, np.inf, nodes)
+        if (spread != NOWHERE).all():
+            at, height = spread, _height(case, spread)
+        elif visits < nodes:
+            low = goal
+        nodes -= visits
+    return Level(case, at, height, low >= height * (1 - ROUNDING))
+
+
+def _height(case: FreeCase, at: Ints) -> float:
+    return float((case.loads(at) / case.speed).max())
+
+
+def _floor(case: FreeCase) -> float:
+    """No assignment is more even than this."""
+    evenly = (case.held.sum() + case.load.sum()) / case.speed.sum()
+    heaviest = ((case.held + case.load.max(initial=0.0)) / case.speed).min()
+    return float(max(evenly, heaviest, (case.held / case.speed).max()))
+
+
+def choices(problem: Problem, about: int) -> tuple[list[Workers], bool]:
+    """Return sets of workers that may be there afterwards, most promising first, and whether these are all.
+
+    Where there are very many, it returns `about` so many around the most promising one.
+
+    A worker that stays has to shed some bytes at least, one that leaves sheds all: those for whom the difference is
+    small should leave. With equal capacities the sum of it is a lower bound and its order that of the bounds.
+    """
+    if not problem.planner_chooses:
+        return [problem.default_targets], True
+    price = _price_of_leaving(problem)
+    leaving = len(problem.survivors) - problem.wanted
+    every = math.comb(len(price), leaving) <= MANY
+    groups: Iterable[Workers]
+    if every:
+        groups = itertools.combinations(price, leaving)
+    else:
+        cheapest = tuple(sorted(price, key=lambda w: (price[w], -w)))
+        groups = _around(cheapest[:leaving], cheapest[leaving:], math.isqrt(about) + 1)
+    ranked = []
+    for group in groups:
+        gone = set(group)
+        ranked.append((math.fsum(price[w] for w in group), tuple(w for w in problem.survivors if w not in gone)))
+    return [workers for _, workers in sorted(ranked)], every
+
+
+def even_choices(problem: Problem) -> tuple[list[Workers], bool]:
+    """Return sets of workers that differ in how evenly bins can be spread over them, and whether these are all.
+
+    Only their capacities matter for that, and tau does not. Sets of fast workers come first.
+    """
+    if not problem.planner_chooses:
+        return [problem.default_targets], True
+    others = [w for w in problem.survivors if w not in problem.holders]
+    staying = problem.wanted - len(problem.holders)
+    by_speed = sorted(others, key=lambda w: (-problem.capacity(w), w))
+    groups = itertools.combinations(by_speed, staying)
+    if problem.has_equal_capacities:
+        return [tuple(sorted((*problem.holders, *next(groups))))], True
+    different: dict[tuple[float, ...], Workers] = {}
+    for group in itertools.islice(groups, MANY):
+        different.setdefault(tuple(problem.capacity(w) for w in group), tuple(sorted((*problem.holders, *group))))
+    sets = list(different.values())
+    return sets[:FEW], len(sets) <= FEW and math.comb(len(by_speed), staying) <= MANY
+
+
+def largest_caps(problem: Problem) -> dict[WorkerId, float]:
+    """Return for everyone who may be there the most load they could carry beside the slowest possible others."""
+    everyone = problem.candidates
+    slowest = sorted(problem.capacity(w) for w in everyone)
+    beside = math.fsum(slowest[: problem.wanted - 1])
+    last = slowest[problem.wanted - 1]
+    unit = (1 + problem.tau) * problem.total_load
+    return {w: unit * problem.capacity(w) / (beside + max(last, problem.capacity(w))) for w in everyone}
+
+
+def _price_of_leaving(problem: Problem) -> dict[WorkerId, float]:
+    """Return for each worker that may leave the bytes it sheds then, less those it would have to shed anyway."""
+    speed = math.fsum(problem.capacity(w) for w in problem.survivors) * problem.wanted / len(problem.survivors)
+    case = FreeCase.of(problem, problem.survivors, capacity=speed)
+    order = free_kernel.by_bytes_per_load(case.load, case.state)
+    *_, floors = free_kernel.shed(case.load, case.state, case.home, np.maximum(case.room, 0), order, SHED_STEPS)
+    slot = {w: k for k, w in enumerate(problem.survivors)}
+    bytes_ = np.zeros(len(slot) + 1)
+    np.add.at(bytes_, [slot.get(w, NOWHERE) for w in problem.owner], problem.state_array)
+    return {w: float(bytes_[k] - floors[k]) for w, k in slot.items() if w not in problem.holders}
+
+
+def _around(group: Workers, others: Workers, few: int) -> list[Workers]:
+    """The group, and those in which one of its last `few` members changes with one of the first `few` others."""
+    swaps = itertools.product(range(max(0, len(group) - few), len(group)), others[:few])
+    return [group, *((*group[:i], w, *group[i + 1 :]) for i, w in swaps)]

@@ -1,20 +1,127 @@
-"""What a planner is: a function from a problem to a target, with a name and a promise.
+"""What a planner is, and what it answers: a plan.
 
-A planner decides only who owns what afterwards. Moves, cost and loads follow from that in one place, `Plan.of`.
+A planner is a function from a problem to a target, with a name and a promise. It decides only who owns what afterwards.
+Moves, cost and loads follow from that in one place, `Plan.of`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Concatenate, Generic, NamedTuple, ParamSpec
+from types import MappingProxyType
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec
 
-from meander.options import Named
-from meander.planning.plans import Plan
-from meander.planning.problem import Problem
-from meander.types import WorkerId
+from meander.errors import InvalidPlan
+from meander.options import Named, total
+from meander.planning.problem import ROUNDING, Problem
+from meander.types import BinId, Bytes, Move, WorkerId
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A target assignment with the moves that lead to it.
+
+    Attributes:
+        planner: the name of the planner that made it.
+        before: the owner of each bin now.
+        owner: the owner of each bin afterwards.
+        workers: everyone who is there afterwards, ascending, also those who own nothing.
+        moves: the bins that change their owner, ascending by bin.
+        cost: bytes that move.
+        gain: bytes that stay.
+        loads: load of each worker afterwards.
+        caps: the most load each worker may carry.
+        elapsed_ms: how long the planner took.
+        notes: what the planner wants to be known, such as why it could not do better.
+    """
+
+    planner: str
+    before: tuple[WorkerId, ...]
+    owner: tuple[WorkerId, ...]
+    workers: tuple[WorkerId, ...]
+    moves: tuple[Move, ...]
+    cost: Bytes
+    gain: Bytes
+    loads: Mapping[WorkerId, float]
+    caps: Mapping[WorkerId, float]
+    elapsed_ms: float = field(default=0.0, compare=False)
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        owner: Sequence[WorkerId],
+        workers: Collection[WorkerId],
+        planner: str = "by hand",
+        elapsed_ms: float = 0.0,
+        notes: Sequence[str] = (),
+    ) -> Plan:
+        """Derive moves, cost, gain and loads from a target owner map and the workers it is for."""
+        target, state = tuple(owner), problem.state
+        strangers = set(target) - set(workers)
+        if len(target) != problem.bins or strangers:
+            who = f"worker {min(strangers)}, who is not there" if strangers else f"{len(target)} bins"
+            raise InvalidPlan(
+                f"the target names {who}; it must give each of the {problem.bins} bins to one of the workers"
+            )
+        moves = tuple(
+            Move(BinId(j), source, to, state[j])
+            for j, (source, to) in enumerate(zip(problem.owner, target, strict=True))
+            if source != to
+        )
+        loads = dict.fromkeys(sorted(workers), 0.0)
+        for worker, load in zip(target, problem.load, strict=True):
+            loads[worker] += load
+        cost = total([move.bytes for move in moves])
+        return cls(
+            planner=planner,
+            before=problem.owner,
+            owner=target,
+            workers=tuple(loads),
+            moves=moves,
+            cost=cost,
+            gain=total(state) - cost,
+            loads=MappingProxyType(loads),
+            caps=MappingProxyType(problem.caps(tuple(loads))),
+            elapsed_ms=elapsed_ms,
+            notes=tuple(notes),
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.planner, self.before, self.owner, self.workers))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = (getattr(self, name) for name in self.__dataclass_fields__)
+        return Plan, tuple(dict(value) if isinstance(value, Mapping) else value for value in values)
+
+    @property
+    def over_cap(self) -> tuple[WorkerId, ...]:
+        """Workers that carry more than their cap, ascending; empty for every planner that keeps the cap."""
+        slack = sys.float_info.min  # below it, floats lose digits
+        return tuple(w for w in self.workers if self.loads[w] > self.caps[w] * (1 + ROUNDING) + slack)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists and numbers, ready for JSON."""
+        return {
+            "planner": self.planner,
+            "workers": list(self.workers),
+            "before": list(self.before),
+            "owner": list(self.owner),
+            "moves": [move._asdict() for move in self.moves],
+            "cost": self.cost,
+            "gain": self.gain,
+            "loads": {str(w): x for w, x in self.loads.items()},
+            "caps": {str(w): x for w, x in self.caps.items()},
+            "over_cap": list(self.over_cap),
+            "elapsed_ms": self.elapsed_ms,
+            "notes": list(self.notes),
+        }
+
 
 Options = ParamSpec("Options")
 
