@@ -9,7 +9,7 @@ import pytest
 
 import meander as me
 from meander.control import LoadWindow, Sample, Straggler, StragglerRules
-from meander.control.weighing import measured_gamma
+from meander.control.window import measured_gamma
 from meander.errors import InvalidOption
 from meander.measure import Resources
 from meander.planning.annealing import annealing

@@ -1,6 +1,6 @@
 """Whether it is time to move state, and the balancer that acts on it. Spark and Arrow may not enter.
 
-window       what was counted in the last batches, and the figures of a window of them; weighing
+window       what was counted in the last batches, and the figures of a window of them
 straggler    when to lighten a straggler, or change the number of workers (Ls-Stream)
 threshold    when the busiest worker has been too far above the mean for long enough
 policies     both behind one protocol: a `View` in, a `Choice` with its reason out

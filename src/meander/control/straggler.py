@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from meander.control.weighing import MEASURED
-from meander.control.window import Gamma, LoadWindow, Sample
+from meander.control.window import MEASURED, Gamma, LoadWindow, Sample
 from meander.errors import InvalidOption
-from meander.measure.resources import check_gamma
+from meander.measure.load import check_gamma
 from meander.options import positive, whole
 from meander.types import BinId, WorkerId
 

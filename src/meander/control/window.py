@@ -10,21 +10,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from meander.control.weighing import measured_gamma
 from meander.errors import InvalidOption
-from meander.measure.imbalance import load_imbalance, sum_by_worker
-from meander.measure.rates import steady_mean
-from meander.measure.resources import Floats, Resources, by_side, per_bin
-from meander.measure.sojourn import mean_sojourn_s, service_per_s
+from meander.measure.load import Floats, Resources, by_side, load_imbalance, per_bin, sum_by_worker
+from meander.measure.rates import mean_sojourn_s, service_per_s, steady_mean
 from meander.options import amount, listed, positive, worker_id
 from meander.types import BinId, WorkerId
 
+if TYPE_CHECKING:
+    from meander.control.window import Sample
+
+
 Gamma: TypeAlias = float | Literal["measured"] | None
 """Weight of memory against computing: a number, by what was measured, or the usual one."""
+
+MEASURED = "measured"
+"""The gamma that is worked out anew for every look."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,3 +245,28 @@ def _row_work(view: LoadWindow, owner: Sequence[int], workers: Sequence[int]) ->
     everyone = sorted({*owner, *workers})
     sums = (sum_by_worker(values, owner, everyone).tolist() for values in (view.computing, view.arrivals))
     return {WorkerId(w): c / e if c > 0 and e > 0 else otherwise for w, c, e in zip(everyone, *sums, strict=True)}
+
+
+def measured_gamma(samples: Sequence[Sample]) -> float | None:
+    """Return the gamma with which load comes closest to busy time, or None where there is nothing to tell it by.
+
+    The busy time of every worker in every batch is taken for a * memory + b * computing and something that is always
+    there, none of it below 0, with the least squares; gamma is a / (a + b). So a bin's load is the time it really takes
+    of its worker. By the paper's own gamma of 0.5, computing is nearly all of it: stored times queued rows of a bin are
+    many more than a join that finds the rows of a key looks at.
+    """
+    from scipy.optimize import nnls
+
+    parts, times = [], []
+    for each in samples:
+        asked = Resources(each.stored, each.queued)
+        workers = sorted(set(each.owner))
+        parts.append(np.column_stack([sum_by_worker(v, each.owner, workers) for v in (asked.memory, asked.computing)]))
+        times += [each.busy_s.get(WorkerId(worker), 0.0) for worker in workers]
+    made = np.concatenate(parts)
+    scale = made.max(axis=0)
+    if not (scale > 0).all() or not any(times):
+        return None
+    (memory, computing, _), _ = nnls(np.column_stack([made / scale, np.ones(len(made))]), np.array(times))
+    memory, computing = memory / scale[0], computing / scale[1]
+    return float(memory / (memory + computing)) if memory + computing > 0 else None

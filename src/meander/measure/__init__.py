@@ -6,7 +6,8 @@ Spark, or decides.
 
 from __future__ import annotations
 
-from meander.measure.imbalance import (
+from meander.measure.load import (
+    Resources,
     computing_load,
     load_imbalance,
     memory_load,
@@ -14,9 +15,7 @@ from meander.measure.imbalance import (
     spread,
     sum_by_worker,
 )
-from meander.measure.rates import steady_mean
-from meander.measure.resources import Resources
-from meander.measure.sojourn import mean_sojourn_s, service_per_s
+from meander.measure.rates import mean_sojourn_s, service_per_s, steady_mean
 
 __all__ = [
     "Resources",

@@ -1,8 +1,9 @@
 """Looking further than one migration: what has been, what will probably come, what that will cost. No engine enters.
 
 The past:
-    series, reading      amounts over time, from CSV or Parquet         recorded      the worker counts of a query
-    worker_counts        amounts scaled to numbers of workers           transitions   how often n workers become n'
+    series               amounts over time, and how many workers they take
+    reading              a series from CSV or Parquet, or the worker counts that a query has had
+    transitions          how often n workers become n'
 What migrations to come will cost:
     outlook              what is known, and how a planner uses it       files         an outlook as Parquet files
     exact                all feasible partitionings, by value iteration; with exact_outlook, exact_kernel, partitions
@@ -21,11 +22,9 @@ from meander.outlook.exact_outlook import ExactOutlook
 from meander.outlook.files import read, write
 from meander.outlook.learned import LearnedOutlook
 from meander.outlook.outlook import Outlook
-from meander.outlook.reading import read_series
-from meander.outlook.recorded import counts_from_checkpoint, counts_from_events, read_counts
-from meander.outlook.series import Series
+from meander.outlook.reading import counts_from_checkpoint, counts_from_events, read_counts, read_series
+from meander.outlook.series import Series, migrations, worker_counts
 from meander.outlook.transitions import Transitions
-from meander.outlook.worker_counts import migrations, worker_counts
 
 __all__ = [
     "ExactOutlook",

@@ -74,7 +74,7 @@ def kept_by_all(state: Floats, a: Ints, keeps: Flags, table: Ints, shared: Ints,
     """The most state that can stay between `a` and each partitioning of a table, from row `first` on.
 
     `state` is a prefix sum. An interval of `a` whose flag in `keeps` is off keeps nothing: its worker leaves. The walk
-    along the bins is that of `partitions_kernel.kept`; it starts where a row differs from the one before it, so in a
+    along the bins is that of `partitions.kept`; it starts where a row differs from the one before it, so in a
     table in lexical order most of it is done once for many rows.
     """
     bins = state.size - 1

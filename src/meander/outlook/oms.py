@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.errors import InvalidOption, InvalidProblem, TooLarge
-from meander.outlook import partitions_kernel
-from meander.outlook.partitions import Cuts, as_table, partitions
+from meander.outlook.partitions import Cuts, as_table, cheapest, partitions
 from meander.planning.intervals import Piece, no_intervals, prefix_sums, target_of
 from meander.planning.planner import Plan, Target, planner
 from meander.planning.problem import Problem
@@ -116,7 +115,7 @@ def _backwards(
     onward = np.zeros(len(stages[-1]))
     choices: list[NDArray[np.int64]] = []
     for froms, tos in zip(reversed(tables[:-1]), reversed(tables[1:]), strict=True):
-        onward, choice = partitions_kernel.cheapest(state, froms, tos, onward)
+        onward, choice = cheapest(state, froms, tos, onward)
         choices.insert(0, choice)
     return onward, choices
 

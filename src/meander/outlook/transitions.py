@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from meander.errors import InvalidOption
 from meander.options import amount, whole
-from meander.outlook.worker_counts import as_counts, check_range, migrations
+from meander.outlook.series import as_counts, check_range, migrations
 
 SMOOTHING = 8.0
 """How many migrations' worth of what would be expected anyway is added to each row."""

@@ -1,7 +1,7 @@
 """What to move: from a `Problem` to a `Plan`, by one of several planners. Pure functions; Spark may not enter.
 
-Reading order: `problem` (the question), `planner` (what a planner is, and its answer), `check` (that answer, recomputed)
-and then one file per planner:
+Reading order: `problem` (the question), `planner` (what a planner is, and its answer: a plan), `check` (the same,
+recomputed), then one file per planner:
 
     ssm                       the optimal contiguous assignment (Ding et al.); with intervals, ssm_kernel, and
                               ssm_general for pins, unequal workers and present maps that are scattered

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from meander.errors import InvalidOption
-from meander.measure.imbalance import spread
+from meander.measure.load import spread
 from meander.options import positive, whole
 from meander.planning.handover import Handover, Side, Sums, anneal, exhaustive, greedy, shed
 from meander.planning.planner import Target, planner

@@ -15,7 +15,7 @@ from random import Random
 from typing import NamedTuple
 
 from meander.errors import TooLarge
-from meander.measure.sojourn import mean_sojourn_s, service_per_s
+from meander.measure.rates import mean_sojourn_s, service_per_s
 from meander.planning.problem import ROUNDING
 from meander.types import BinId, WorkerId
 

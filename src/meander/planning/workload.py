@@ -10,7 +10,7 @@ from itertools import starmap
 import numpy as np
 
 from meander.errors import InvalidOption
-from meander.measure.imbalance import computing_load, resource
+from meander.measure.load import computing_load, resource
 from meander.options import amount, listed, positive, worker_id
 from meander.planning.handover import Sums
 from meander.planning.problem import LARGEST_NUMBER, Problem

@@ -11,8 +11,8 @@ reaches exactly the goal; they differ in how many steps they take and in how muc
     ['bin 1: 0 -> 2', 'bin 3: 1 -> 0']
     ['bin 2: 1 -> 2']
 
-One file each: `all_at_once`, `fluid`, `batched`, `matching`, and `phases`, which cuts bins into chunks of
-bytes. All take `max_in` and `gap`. `check_schedule` follows anyone's steps and says what is wrong with them.
+`all_at_once`, `fluid`, `batched` and `matching` move each bin as a whole; `phases` cuts bins into chunks of
+bytes. All take `max_in` and `gap`.
 Nothing here knows about planners, Spark or time: owner maps in, lists of moves out.
 """
 
@@ -23,13 +23,9 @@ from types import MappingProxyType
 from typing import Any
 
 from meander.options import chosen
-from meander.scheduling.all_at_once import all_at_once
-from meander.scheduling.batched import batched
-from meander.scheduling.check import check_schedule
-from meander.scheduling.fluid import fluid
-from meander.scheduling.matching import matching
 from meander.scheduling.phases import bound, duration, phases
 from meander.scheduling.steps import Schedule, Step
+from meander.scheduling.whole_bins import all_at_once, batched, fluid, matching
 from meander.types import Assignment, Bytes
 
 __all__ = [
@@ -38,7 +34,6 @@ __all__ = [
     "all_at_once",
     "batched",
     "bound",
-    "check_schedule",
     "duration",
     "fluid",
     "matching",

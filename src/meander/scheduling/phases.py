@@ -16,8 +16,7 @@ from itertools import accumulate
 from meander.options import total
 from meander.scheduling.colouring import colour, grouped, numbered
 from meander.scheduling.covering import Covering, bits
-from meander.scheduling.moves import moves_between
-from meander.scheduling.steps import Step, as_schedule
+from meander.scheduling.steps import Step, as_schedule, moves_between
 from meander.types import Assignment, Bytes, Move, WorkerId
 
 PRECISION_BITS = 48

@@ -25,8 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from meander.measure.imbalance import load_imbalance
-from meander.measure.resources import Resources
+from meander.measure.load import Resources, load_imbalance
 from meander.operators.custom import SIDE, SIDES
 from meander.operators.join import Join
 from meander.operators.operator import Now

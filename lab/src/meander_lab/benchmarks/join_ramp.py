@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from meander.measure.imbalance import load_imbalance
+from meander.measure.load import load_imbalance
 from meander_lab.benchmarks.join_cluster import JoinBatch, JoinFeed, JoinSetting, cluster, imbalance, latencies
 from meander_lab.benchmarks.join_schemes import SCHEMES
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meander.control import Sample, Straggler, StragglerRules
-from meander.measure.imbalance import load_imbalance
+from meander.measure.load import load_imbalance
 from meander.operators.custom import SIDE, SIDES
 from meander.operators.join import Join, _Side
 from meander.operators.pairs import Bounds

@@ -134,8 +134,8 @@ def _counts(
 ) -> tuple[list[int], Transitions, list[str]]:
     """The worker counts to replay, the transitions of the month before, and what was decided on the way."""
     from meander.outlook import read_series
+    from meander.outlook.series import migrations
     from meander.outlook.transitions import Transitions
-    from meander.outlook.worker_counts import migrations
 
     hourly = read_series(series, time, value).hourly().workers(lo, hi)
     learned, judged = hourly.learn_and_judge()

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from meander.errors import InvalidOption
 from meander.outlook import Outlook, Series, files, read_series
 from meander.outlook.practice import Effort
+from meander.outlook.series import migrations
 from meander.outlook.transitions import Transitions
-from meander.outlook.worker_counts import migrations
 from meander.progress import Tell, nobody
 from meander_lab.replay import Bins, Replay, replay
 from meander_lab.replay.bins import DRIFT

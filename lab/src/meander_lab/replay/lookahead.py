@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from meander.errors import TooLarge
 from meander.options import amount, whole
-from meander.outlook import partitions_kernel
+from meander.outlook.partitions import kept
 from meander.planning import Plan, Problem, ssm_kernel
 from meander.planning.intervals import Piece, no_intervals, prefix_sums, smallest_cap, target_of
 from meander.planning.problem import ROUNDING
@@ -231,7 +231,7 @@ def _standing(
 def _cost(now: Ends, stages: Sequence[KnownMigration], way: Path) -> float:
     total = 0.0
     for stage, then in zip(stages, way, strict=True):
-        total += float(stage.state_sums[-1]) - partitions_kernel.kept(stage.state_sums, now, then)
+        total += float(stage.state_sums[-1]) - kept(stage.state_sums, now, then)
         now = then
     return total
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from meander.control.window import LoadWindow, Sample
 from meander.engine.worker.messages import Numbers, TaskReport
-from meander.measure.resources import Resources
+from meander.measure.load import Resources
 from meander.operators.operator import BinnedOperator
 from meander.types import WorkerId
 

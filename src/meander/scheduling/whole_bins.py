@@ -1,4 +1,4 @@
-"""Batched: between all at once and fluid, a few bins per step (Megaphone 3.3, Ding's mini-migrations)."""
+"""Schedules that move each bin as a whole: all at once, fluid, batched, matching (Megaphone 3.3 and 4.4)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,39 @@ from collections import Counter
 from fractions import Fraction
 
 from meander.options import positive, whole
-from meander.scheduling.colouring import Edge, colour_evenly, grouped, numbered
+from meander.scheduling.colouring import Edge, colour, colour_evenly, grouped, numbered
 from meander.scheduling.steps import Step, as_schedule
 from meander.types import Bytes, Move, WorkerId
 
 DEFAULT_MAX_BINS = 16
+
+
+@as_schedule()
+def all_at_once(moves: list[Move], max_in: int | None) -> list[Step]:
+    """Every bin in one step.
+
+    With `max_in`, in as few steps as the worker that receives most allows.
+    """
+    if max_in is None:
+        return [moves] if moves else []
+    steps: list[Step] = []
+    received: Counter[WorkerId] = Counter()
+    for move in moves:
+        turn = received[move.target] // max_in
+        if turn == len(steps):
+            steps.append([])
+        steps[turn].append(move)
+        received[move.target] += 1
+    return steps
+
+
+@as_schedule()
+def fluid(moves: list[Move], max_in: int | None) -> list[Step]:
+    """One bin per step.
+
+    `max_in` changes nothing: nobody ever receives more than one.
+    """
+    return [[move] for move in moves]
 
 
 @as_schedule(byte_options=["max_bytes"])
@@ -85,3 +113,19 @@ def _cut(moves: list[Move], max_in: int | None, max_bins: int, max_bytes: Bytes)
         received[move.target] += 1
         room -= Fraction(move.bytes)
     return [sorted(step) for step in steps]
+
+
+@as_schedule()
+def matching(moves: list[Move], max_in: int | None) -> list[Step]:
+    """No worker sends or receives two bins in one step, in the fewest steps possible.
+
+    A worker may send one bin and receive another in the same step. The number of steps is the most bins that
+    any worker sends in all, or receives in all: moves are the edges of a bipartite multigraph, steps their
+    colours, and such a graph needs as many colours as its highest degree, no more (König).
+
+    `max_in` changes nothing: nobody ever receives more than one.
+    """
+    sources, targets = [move.source for move in moves], [move.target for move in moves]
+    degrees = [*Counter(sources).values(), *Counter(targets).values()]
+    edges = list(zip(numbered(sources), numbered(targets), strict=True))
+    return grouped(moves, colour(edges, max(degrees, default=0)))
