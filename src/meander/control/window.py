@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -19,10 +19,6 @@ from meander.measure.load import Floats, Resources, by_side, load_imbalance, per
 from meander.measure.rates import mean_sojourn_s, service_per_s, steady_mean
 from meander.options import amount, listed, positive, worker_id
 from meander.types import BinId, WorkerId
-
-if TYPE_CHECKING:
-    from meander.control.window import Sample
-
 
 Gamma: TypeAlias = float | Literal["measured"] | None
 """Weight of memory against computing: a number, by what was measured, or the usual one."""
