@@ -1,15 +1,18 @@
 """Trust the checker, not the schedule: follow the steps from owner to owner and see where they end.
 
-Nothing here is shared with the schedules.
+`check_schedule` shares nothing with the schedules. `duration` and `bound` say how long phases take.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import inf
 
 from meander.errors import InvalidPlan
+from meander.options import total
+from meander.scheduling.steps import Step, moves_between
 from meander.types import Assignment, Bytes, Move
 
 ROUNDING = 1e-9
@@ -74,3 +77,30 @@ def _check_chunks(bin_: int, chunks: list[Bytes], size: Bytes) -> None:
 
 def _owners(owner: Sequence[int] | Assignment) -> list[int]:
     return list(owner.owner if isinstance(owner, Assignment) else owner)
+
+
+def duration(step: Step) -> Bytes:
+    """Return how long a phase takes, in bytes at equal bandwidth: the most that goes from one worker to one.
+
+    >>> duration([Move(0, 0, 1, 30), Move(1, 0, 1, 20), Move(2, 1, 0, 40)])
+    50
+    """
+    lanes = defaultdict(list)
+    for move in step:
+        lanes[move.source, move.target].append(move.bytes)
+    return max(map(total, lanes.values()), default=0)
+
+
+def bound(
+    owner_now: Sequence[int] | Assignment, owner_goal: Sequence[int] | Assignment, state: Sequence[Bytes]
+) -> Bytes:
+    """Return how long a migration takes, in bytes at equal bandwidth: the most a worker sends or receives.
+
+    >>> bound([0, 0, 1], [1, 2, 0], state=[30, 20, 40])
+    50
+    """
+    sent, received = defaultdict(list), defaultdict(list)
+    for move in moves_between(owner_now, owner_goal, state):
+        sent[move.source].append(move.bytes)
+        received[move.target].append(move.bytes)
+    return max(map(total, [*sent.values(), *received.values()]), default=0)

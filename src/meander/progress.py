@@ -16,7 +16,7 @@ def nobody(done: int, total: int | None, what: str) -> None:
 
 
 @contextmanager
-def telling(tell: Tell | None = None) -> Iterator[Tell]:
+def progress_bars(tell: Tell | None = None) -> Iterator[Tell]:
     """Yield the given callback, else one that draws a bar for each part of the work if standard error is a terminal."""
     if tell is not None or not sys.stderr.isatty():
         yield tell or nobody

@@ -13,9 +13,10 @@ from scipy.optimize import linear_sum_assignment, linprog
 
 from meander import Problem, plan
 from meander.errors import Infeasible
-from meander.outlook.exact import Case, solve
+from meander.outlook.exact import Case
 from meander.outlook.exact_outlook import ExactOutlook
 from meander.outlook.transitions import Transitions
+from outlooks import solve
 
 SLACK = 1 + 1e-9
 GAMMAS = [0.0, 0.3, 0.8, 0.95]

@@ -8,8 +8,8 @@ from math import ceil
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from check_schedule import check_schedule
-from meander.scheduling import bound, duration, schedule, schedules
+from check_schedule import bound, check_schedule, duration
+from meander.scheduling import schedule, schedules
 from meander.scheduling.covering import Covering
 
 ANY_SIZE = st.one_of(st.integers(0, 3), st.integers(0, 1000), st.integers(0, 2**70), st.just(0))

@@ -14,10 +14,10 @@ import meander as me
 from meander.errors import InvalidOption, InvalidProblem, TooLarge
 from meander.outlook import ExactOutlook, LearnedOutlook, files
 from meander.outlook import pmc as module
-from meander.outlook.exact import solve
 from meander.outlook.pmc import DRIFT, pmc
 from meander.outlook.practice import SETS, Effort, Lesson, learn
 from meander.outlook.transitions import Transitions
+from outlooks import solve
 
 pytestmark = pytest.mark.spark
 

@@ -8,9 +8,10 @@ import pytest
 import meander as me
 from meander.errors import InvalidOption, TooLarge
 from meander.outlook import files, pmc_exact
-from meander.outlook.exact import Case, solve
+from meander.outlook.exact import Case
 from meander.outlook.pmc_exact import enumerated, exact
 from meander.outlook.transitions import Transitions
+from outlooks import solve
 
 pytestmark = pytest.mark.spark
 

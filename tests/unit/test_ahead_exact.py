@@ -13,12 +13,13 @@ import pytest
 from meander import Problem, plan
 from meander.errors import Damaged, Infeasible, InvalidOption, InvalidProblem, TooLarge
 from meander.outlook import exact, files
-from meander.outlook.exact import Case, solve
+from meander.outlook.exact import Case
 from meander.outlook.exact_outlook import ExactOutlook
-from meander.outlook.outlook import Outlook
+from meander.outlook.outlook import Outlook, fingerprint_of
 from meander.outlook.partitions import partitions
 from meander.outlook.transitions import Transitions
 from meander.planning.intervals import prefix_sums
+from outlooks import solve
 
 PAPER = Transitions.given([[0.3, 0.6, 0.1], [0.3, 0.4, 0.3], [0.1, 0.5, 0.4]], lo=2)
 UP_AND_DOWN = Transitions.given([[0, 1, 0], [0.5, 0, 0.5], [0, 1, 0]], lo=2)
@@ -369,16 +370,17 @@ def test_a_fingerprint_is_the_same_in_every_process_and_another_for_other_inputs
     code = (
         "from meander.outlook.transitions import Transitions\n"
         "from meander.outlook.exact import Case\n"
+        "from meander.outlook.outlook import fingerprint_of\n"
         "import sys\n"
         "m = Transitions.given([[0.3, 0.6, 0.1], [0.3, 0.4, 0.3], [0.1, 0.5, 0.4]], lo=2)\n"
-        "print(Case.of([1, 2, 3.5], [4, 5, 6], m).fingerprint)\n"
+        "print(fingerprint_of('exact', Case.of([1, 2, 3.5], [4, 5, 6], m).inputs()))\n"
         "print([m for m in ('numba', 'pyarrow', 'pyspark', 'scipy', 'rich') if m in sys.modules])"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split(
         "\n"
     )
     bins = ([1, 2, 3.5], [4, 5, 6])
-    assert printed[:2] == [Case.of(*bins, PAPER).fingerprint, "[]"]
+    assert printed[:2] == [fingerprint_of("exact", Case.of(*bins, PAPER).inputs()), "[]"]
     others = [
         Case.of(*bins, PAPER, gamma=0.5),
         Case.of(*bins, PAPER, tau=0.3),
@@ -387,5 +389,5 @@ def test_a_fingerprint_is_the_same_in_every_process_and_another_for_other_inputs
         Case.of(*bins, PAPER, epsilon=1e-5),
         Case.of(*bins, PAPER, horizon=3),
     ]
-    assert len({case.fingerprint for case in others} | {printed[0]}) == 7
-    assert outlook.fingerprint == Case.of(*uneven(), PAPER, tau=0.3).fingerprint
+    assert len({fingerprint_of("exact", case.inputs()) for case in others} | {printed[0]}) == 7
+    assert outlook.fingerprint == fingerprint_of("exact", Case.of(*uneven(), PAPER, tau=0.3).inputs())

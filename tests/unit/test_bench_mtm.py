@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import meander
-from meander.outlook.exact import solve, solved
+from meander.outlook.exact import solved
 from meander.types import runs
 from meander_lab.benchmarks import mtm as bench
 from meander_lab.benchmarks import mtm_figures as m
@@ -18,6 +18,7 @@ from meander_lab.benchmarks import mtm_gap as gap
 from meander_lab.experiments import History, Lab, Outlooks, Setting
 from meander_lab.experiments.arrivals import arrivals
 from meander_lab.replay import balanced
+from outlooks import solve
 
 TINY = Setting(bins=10, lo=2, hi=4, migrations=8, seeds=2, redist_seeds=1)
 

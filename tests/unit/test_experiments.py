@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 import meander
 from meander.errors import InvalidOption
 from meander.outlook import Series
-from meander.outlook.exact import solve
 from meander.outlook.transitions import Transitions
 from meander_lab.cli import experiment as command
 from meander_lab.experiments import EXPERIMENTS, LIVE, History, Lab, Outlooks, Setting, finding, setting
 from meander_lab.experiments.arrivals import arrivals
 from meander_lab.replay import Bins, balanced
+from outlooks import solve
 
 TINY = Setting(
     bins=12, lo=2, hi=4, migrations=12, seeds=3, redist_seeds=1, taus=(0.4, 1.2), sizes=(8, 16), gammas=(0.0, 0.8)

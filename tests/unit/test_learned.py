@@ -16,10 +16,10 @@ from meander import Problem, plan
 from meander.errors import Damaged, Infeasible, InvalidOption, InvalidProblem, TooLarge
 from meander.outlook import LearnedOutlook, files, practice
 from meander.outlook import learned_kernel as kernel
-from meander.outlook.exact import solve
 from meander.outlook.practice import SETS, Effort, Lesson, Samples, Task, fitted, learn, practised, rehearsed
 from meander.outlook.transitions import Transitions
 from meander.types import runs
+from outlooks import solve
 
 PAPER = Transitions.given([[0.3, 0.6, 0.1], [0.3, 0.4, 0.3], [0.1, 0.5, 0.4]], lo=2)
 UP_AND_DOWN = Transitions.given([[0, 1, 0], [0.5, 0, 0.5], [0, 1, 0]], lo=2)

@@ -8,10 +8,10 @@ import pytest
 import meander as me
 from meander.errors import Damaged, Infeasible, InvalidOption
 from meander.outlook import ExactOutlook, LearnedOutlook, files
-from meander.outlook.exact import solve
 from meander.outlook.outlook import FAR
 from meander.outlook.practice import Effort, Lesson, learn
 from meander.outlook.transitions import Transitions
+from outlooks import solve
 
 PAPER = Transitions.given([[0.3, 0.6, 0.1], [0.3, 0.4, 0.3], [0.1, 0.5, 0.4]], lo=2)
 M = 12

@@ -9,9 +9,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from check_schedule import check_schedule
+from check_schedule import bound, check_schedule, duration
 from meander.errors import InvalidOption, InvalidPlan
-from meander.scheduling import bound, duration, schedule, schedules
+from meander.scheduling import schedule, schedules
 from meander.types import Assignment, Move
 
 NAMES = ["all_at_once", "fluid", "batched", "matching", "phases"]

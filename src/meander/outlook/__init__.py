@@ -5,15 +5,15 @@ The past:
     reading              a series from CSV or Parquet, or the worker counts that a query has had
     transitions          how often n workers become n'
 What migrations to come will cost:
-    outlook              what is known, and how a planner uses it       files         an outlook as Parquet files
+    outlook              what is known, and how a planner uses it       files         an outlook as a folder
     exact                all feasible partitionings, by value iteration; with exact_outlook, exact_kernel, partitions
     practice             prices of intervals that add up, learned by migrating; with learned and learned_kernel
-    pmc                  both, computed on Spark; with pmc_exact and pmc_folder
+    pmc                  both, computed on Spark; with pmc_exact
 Planners (entry points of `meander.planners`):
     mtm                  the cheapest over this migration and those to come
     oms                  the cheapest way through a known sequence of migrations
 
-Only the three pmc modules may import Spark.
+Only the two pmc modules may import Spark.
 """
 
 from __future__ import annotations

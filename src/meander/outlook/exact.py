@@ -11,13 +11,13 @@ looks at no pair (Puterman and Shin's modified policy iteration); a handful of s
 sweep from C to C', every true value lies within gamma / (1 - gamma) times the least and the largest entry of C' - C
 above C' (the contraction bound in MacQueen's form). When these ends are close enough, their middle is the answer.
 
-Nothing here knows Spark: `spark.pmc_exact` runs the same sweep in tasks, `solve` runs it here.
+Nothing here knows Spark: `pmc_exact` runs the same sweep in tasks, `solved` runs it in this process.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -29,15 +29,11 @@ from meander.errors import InvalidOption, InvalidProblem, TooLarge
 from meander.options import listed, number, whole
 from meander.outlook import exact_kernel
 from meander.outlook.exact_outlook import ExactOutlook
-from meander.outlook.outlook import fingerprint_of, inputs_of
+from meander.outlook.outlook import Flags, Floats, Ints, Premises
 from meander.outlook.partitions import count
 from meander.outlook.transitions import Transitions
 from meander.planning.intervals import least_intervals, prefix_sums, smallest_cap
 from meander.planning.problem import ROUNDING, Problem
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 EPSILON = 1e-6
 """How far projected costs may be off by default, as a share of all state."""
@@ -89,20 +85,14 @@ class Group(NamedTuple):
     ways: Ints
 
 
-@dataclass(frozen=True, eq=False)
-class Case:
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Case(Premises):
     """What is to be solved: the inputs, checked, and the order of all feasible partitionings.
 
     Partitionings are ordered by their number of intervals and then lexically, and known by their rank in that order,
     so that a task can make those from rank 200 to 300 without the others.
     """
 
-    load: Floats
-    state: Floats
-    transitions: Transitions
-    tau: float
-    taus: Mapping[int, float]
-    gamma: float
     epsilon: float
     horizon: int | None
 
@@ -142,14 +132,12 @@ class Case:
         numbers = range(transitions.lo, transitions.hi + 1)
         sums = prefix_sums(bins.load_array)
         taus = {n: _feasible_tau(sums, bins.total_load, float(bins.tau), n) for n in numbers}
-        return cls(bins.load_array, bins.state_array, transitions, float(bins.tau), taus, gamma, epsilon, horizon)
+        return cls(
+            load=bins.load_array, state=bins.state_array, tau=float(bins.tau), taus=taus, gamma=gamma,
+            transitions=transitions, epsilon=epsilon, horizon=horizon,
+        )  # fmt: skip
 
     # --- what is feasible ---
-
-    @property
-    def bins(self) -> int:
-        """Number of bins, m."""
-        return self.load.size
 
     @cached_property
     def reach(self) -> dict[int, Ints]:
@@ -250,23 +238,12 @@ class Case:
 
     def inputs(self) -> dict[str, Any]:
         """What the answer follows from, ready for JSON."""
-        common = inputs_of(self.load, self.state, self.transitions, self.tau, self.gamma)
-        return {**common, "epsilon": self.epsilon, "horizon": self.horizon}
-
-    @property
-    def fingerprint(self) -> str:
-        """That of the outlook this case leads to."""
-        return fingerprint_of(ExactOutlook.kind, self.inputs())
+        return {**super().inputs(), "epsilon": self.epsilon, "horizon": self.horizon}
 
     def outlook(self, table: Ints, values: Floats, sweeps: int) -> ExactOutlook:
         """The answer, with what it was computed from."""
         return ExactOutlook(
-            load=self.load,
-            state=self.state,
-            tau=self.tau,
-            taus=self.taus,
-            gamma=self.gamma,
-            transitions=self.transitions,
+            **self.premises,
             epsilon=self.epsilon,
             horizon=self.horizon,
             sweeps=sweeps,
@@ -321,32 +298,6 @@ def _follow(case: Case, feasible: Flags, moved: Floats, choice: Ints, values: Fl
         if factor * (high - low) / 2 <= enough:
             return values + factor * (low + high) / 2
     return values
-
-
-def solve(
-    load: Iterable[float],
-    state: Iterable[float],
-    transitions: Transitions,
-    tau: float = 0.2,
-    gamma: float = 0.8,
-    epsilon: float | None = None,
-    horizon: int | None = None,
-) -> ExactOutlook:
-    """Return the exact outlook of a small problem, computed here.
-
-    Args:
-        load: work of each bin.
-        state: bytes of state of each bin.
-        transitions: how often n workers become n'.
-        tau: the load cap; where no partitioning keeps it, the smallest one that does is used and noted in `taus`.
-        gamma: how much the next migration counts against this one, from 0 to below 1; with a horizon also 1.
-        epsilon: how far projected costs may be off, as a share of all state; a millionth, or more for gammas near 1.
-        horizon: how many migrations are to come; without it, infinitely many.
-
-    Raises:
-        TooLarge: there are too many partitionings for one process.
-    """
-    return solved(Case.of(load, state, transitions, tau, gamma, epsilon, horizon))
 
 
 def solved(case: Case) -> ExactOutlook:

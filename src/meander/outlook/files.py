@@ -1,4 +1,4 @@
-"""An outlook as a folder: Parquet files and a small outlook.json that names them.
+"""An outlook as a folder: Parquet files and a small outlook.json that names them; or what is done so far of one.
 
 A file is named after its content and outlook.json is renamed into place last, so a reader sees one whole outlook:
 the old one or the new one. This module knows of an outlook only its `kind`, `facts` and `to_tables`; each kind lists
@@ -8,17 +8,21 @@ itself in `Outlook.kinds`.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meander.errors import Damaged, InvalidOption
-from meander.outlook.outlook import Outlook
+from meander.outlook.outlook import Outlook, fingerprint_of
 
 FORMAT = 1
 INDEX = "outlook.json"
@@ -84,7 +88,7 @@ def read_index(folder: Path) -> dict[str, Any] | None:
     return index
 
 
-def put(path: Path, data: bytes) -> None:
+def put(path: Path, data: bytes | memoryview) -> None:
     """Write a file whole or not at all."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     with aside.open("wb") as file:
@@ -132,3 +136,74 @@ def _from_parquet(path: Path) -> dict[str, NDArray[Any]]:
         else:
             columns[name] = np.asarray(whole)
     return columns
+
+
+class Folder:
+    """The folder of one outlook; without a path, one that is removed afterwards.
+
+    What is done so far lies in its `work` and is taken up again by a run with the same inputs. Others are
+    refused: a folder holds one outlook.
+    """
+
+    def __init__(self, path: str | Path | None, kind: str, inputs: Mapping[str, Any]) -> None:
+        if path is not None and ("://" in str(path) or Path(path).is_file()):
+            raise InvalidOption(f"path is {str(path)!r}; give a folder on a file system that all executors share")
+        self._passing = path is None
+        self.path = Path(tempfile.mkdtemp(prefix="meander-pmc-") if path is None else path).resolve()
+        self.work = self.path / "work"
+        self._inputs = dict(inputs)
+        self._fingerprint = fingerprint_of(kind, inputs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._passing:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def finished(self) -> Outlook | None:
+        """The outlook of these inputs that the folder holds already; None where it holds none."""
+        index = read_index(self.path)
+        if index is None:
+            return None
+        if index.get("fingerprint") != self._fingerprint:
+            raise self._others(f"an outlook of kind {index.get('kind')!r}", index.get("facts", {}))
+        return read(self.path)
+
+    def finish(self, outlook: Outlook) -> None:
+        """Keep the outlook; what led to it goes."""
+        if not self._passing:
+            write(outlook, self.path)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def claim(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Take the work directory for these inputs, or refuse; return the settings it was begun with."""
+        try:
+            record = json.loads((self.work / "inputs.json").read_bytes())
+        except FileNotFoundError:
+            self.work.mkdir(parents=True, exist_ok=True)
+            record = {"fingerprint": self._fingerprint, "settings": dict(settings), "inputs": self._inputs}
+            put(self.work / "inputs.json", json.dumps(record).encode())
+        if record["fingerprint"] != self._fingerprint:
+            raise self._others("an unfinished outlook", record["inputs"])
+        return dict(record["settings"])
+
+    def recall(self, name: str) -> NDArray[Any] | None:
+        """The array that was kept under a name; None where there is none."""
+        try:
+            return np.asarray(np.load(self.work / f"{name}.npy", allow_pickle=False))
+        except FileNotFoundError:
+            return None
+
+    def keep(self, name: str, values: NDArray[Any]) -> None:
+        """Keep an array under a name, whole or not at all."""
+        data = io.BytesIO()
+        np.save(data, values, allow_pickle=False)
+        put(self.work / f"{name}.npy", data.getvalue())
+
+    def _others(self, what: str, inputs: Mapping[str, Any]) -> InvalidOption:
+        differ = [name for name, value in self._inputs.items() if inputs.get(name) != value]
+        which = f"for another {' and '.join(differ)}" if differ else "of another kind"
+        return InvalidOption(f"{self.path} holds {what} {which}; give another path, or remove it")

@@ -57,12 +57,7 @@ class LearnedOutlook(Outlook, kind="learned"):
     def of(cls, lesson: Lesson, effort: Effort, results: Mapping[str, Learned]) -> Self:
         """The outlook that comes of a lesson: what was learned for each set, and what it was learned from."""
         return cls(
-            load=lesson.load,
-            state=lesson.state,
-            tau=lesson.tau,
-            taus=lesson.taus,
-            gamma=lesson.gamma,
-            transitions=lesson.transitions,
+            **lesson.premises,
             drift=lesson.drift,
             effort=asdict(effort),
             weights={which: each.weights for which, each in results.items()},

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -43,8 +43,8 @@ NOBODY = -1
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Outlook:
-    """What migrations to come will cost, and what it was computed from.
+class Premises:
+    """What an outlook follows from.
 
     Attributes:
         load: work of each bin.
@@ -53,9 +53,6 @@ class Outlook:
         taus: the one that was used, by number of workers: raised to the smallest feasible one where `tau` is not.
         gamma: how much the next migration counts against this one.
         transitions: how often n workers become n'.
-
-    A kind of outlook is a subclass, `class MyOutlook(Outlook, kind="mine")`. It says in `inputs` what its answer
-    follows from, turns itself into `facts` (ready for JSON) and `to_tables`, and is built again by `from_tables`.
     """
 
     load: Floats
@@ -64,6 +61,35 @@ class Outlook:
     taus: Mapping[int, float]
     gamma: float
     transitions: Transitions
+
+    @property
+    def premises(self) -> dict[str, Any]:
+        """These fields alone, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(Premises)}
+
+    @property
+    def bins(self) -> int:
+        """Number of bins, m."""
+        return self.load.size
+
+    def inputs(self) -> dict[str, Any]:
+        """What the answer follows from, ready for JSON."""
+        return {
+            "load": self.load.tolist(),
+            "state": self.state.tolist(),
+            "tau": float(self.tau),
+            "gamma": float(self.gamma),
+            "transitions": self.transitions.to_dict(),
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Outlook(Premises):
+    """What migrations to come will cost, and what it was computed from.
+
+    A kind of outlook is a subclass, `class MyOutlook(Outlook, kind="mine")`. It says in `inputs` what its answer
+    follows from, turns itself into `facts` (ready for JSON) and `to_tables`, and is built again by `from_tables`.
+    """
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[Outlook]]] = {}
@@ -78,15 +104,6 @@ class Outlook:
         return (
             f"<{self.kind} outlook of {self.bins} bins, {lo} to {hi} workers, tau {self.tau:g}, gamma {self.gamma:g}>"
         )
-
-    @property
-    def bins(self) -> int:
-        """Number of bins, m."""
-        return self.load.size
-
-    def inputs(self) -> dict[str, Any]:
-        """What the answer follows from, ready for JSON."""
-        return inputs_of(self.load, self.state, self.transitions, self.tau, self.gamma)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -202,17 +219,6 @@ def cap_of(problem: Problem) -> float:
 def _shares(values: Floats) -> Floats:
     total = values.sum()
     return values / total if total > 0 else values
-
-
-def inputs_of(load: Floats, state: Floats, transitions: Transitions, tau: float, gamma: float) -> dict[str, Any]:
-    """The inputs that every kind of outlook has, ready for JSON."""
-    return {
-        "load": load.tolist(),
-        "state": state.tolist(),
-        "tau": float(tau),
-        "gamma": float(gamma),
-        "transitions": transitions.to_dict(),
-    }
 
 
 def fingerprint_of(kind: str, inputs: Mapping[str, Any]) -> str:

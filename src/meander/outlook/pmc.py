@@ -12,13 +12,13 @@ import numpy as np
 from meander.errors import InvalidOption, InvalidProblem, TooLarge
 from meander.options import kind, listed
 from meander.outlook.exact import Case
+from meander.outlook.files import Folder
 from meander.outlook.learned import LearnedOutlook
 from meander.outlook.outlook import Outlook
-from meander.outlook.pmc_exact import exact
-from meander.outlook.pmc_folder import ArrowTask, Folder, ids, run
+from meander.outlook.pmc_exact import ArrowTask, exact, ids, run
 from meander.outlook.practice import Effort, Lesson, Samples, learn
 from meander.outlook.transitions import Transitions
-from meander.progress import Tell, telling
+from meander.progress import Tell, progress_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +56,7 @@ def pmc(
         gamma: how much the next migration counts against this one, from 0 to below 1.
         path: a folder for the outlook and for what is done so far: called again after a crash, it goes on from there.
         exactly: whether to look at all partitionings. By default that is done where they are few; else costs are
-            learned by practice, see `planning.ahead.practice`.
+            learned by practice, see `outlook.practice`.
         drift: how much a bin's load changes from one migration to the next, as the standard deviation of its
             logarithm; only what is learned looks at it.
         effort: how much is practised.
@@ -96,7 +96,7 @@ def learned(
     """Return an outlook that was learned by practice on the executors."""
     lesson = Lesson.of(load, state, transitions, tau, gamma, drift)
     inputs = LearnedOutlook.of(lesson, effort, {}).inputs()
-    with Folder(path, LearnedOutlook.kind, inputs) as folder, telling(tell) as report:
+    with Folder(path, LearnedOutlook.kind, inputs) as folder, progress_bars(tell) as report:
         outlook = folder.finished()
         if outlook is None:
             folder.claim({})

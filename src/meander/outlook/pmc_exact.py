@@ -12,9 +12,10 @@ All executors must see the folder under the same path, as they do in local mode 
 
 from __future__ import annotations
 
-import os
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,15 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.errors import InvalidOption, TooLarge
-from meander.outlook.exact import Case, Flags, Floats, Ints, Sweep, converge, solved
+from meander.outlook.exact import Case, Sweep, converge, solved
 from meander.outlook.exact_outlook import ExactOutlook
-from meander.outlook.pmc_folder import ArrowTask, Folder, ids, run
+from meander.outlook.files import Folder, put
+from meander.outlook.outlook import Flags, Floats, Ints
 from meander.outlook.transitions import Transitions
-from meander.progress import Tell, telling
+from meander.progress import Tell, progress_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+ArrowTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+NEEDED = ("meander", "numba", "numpy", "pyarrow")
+"""Modules of which a Python that is not ours would lack one."""
 
 FEW = 6_000
 """Up to so many partitionings the driver is done before Spark would have started its tasks."""
@@ -92,7 +99,7 @@ def exact(
             outlook = solved(case)
             folder.finish(outlook)
         elif outlook is None:
-            with telling(tell) as report:
+            with progress_bars(tell) as report:
                 outlook = _Work(spark, case, folder, block, report).run()
             folder.finish(outlook)
     assert isinstance(outlook, ExactOutlook)
@@ -138,12 +145,7 @@ class Share(NamedTuple):
         """Compute the costs of a block and write them, whole or not at all."""
         rows, columns = self.blocks[which]
         costs = self.case.costs(table[rows], table[columns], same=rows == columns)
-        path = self.file(which)
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        with aside.open("wb") as file:
-            costs.tofile(file)
-            os.fsync(file.fileno())
-        aside.replace(path)
+        put(self.file(which), costs.data)
 
 
 class _Work:
@@ -283,3 +285,30 @@ def _sweeping(share: Share, tasks: int, onward: Any, allowed: Any) -> ArrowTask:
             yield pa.RecordBatch.from_pydict(columns)
 
     return sweep
+
+
+def run(spark: SparkSession, tasks: int, task: ArrowTask, schema: str, slices: int | None = None) -> pa.Table:
+    """Run tasks 0, 1, 2, ... on Spark, each in a slice of its own unless `slices` is given, and return their rows.
+
+    Raises:
+        InvalidOption: the Python of the session's workers lacks Meander or a module that it needs.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        return spark.range(0, tasks, 1, min(tasks, slices or tasks)).mapInArrow(task, schema).toArrow()
+    except (PySparkException, Py4JJavaError) as error:
+        lacks = re.search(rf"No module named '?({'|'.join(NEEDED)})\b", str(error))
+        if lacks is None:
+            raise
+        raise InvalidOption(
+            f"the Python workers of this Spark session lack the module {lacks[1]!r}; before Spark starts set "
+            f"PYSPARK_PYTHON to a Python that has Meander, such as {sys.executable}, or use me.session()"
+        ) from None
+
+
+def ids(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    """The tasks that a call has to do."""
+    for batch in batches:
+        yield from batch.column(0).to_pylist()

@@ -15,8 +15,9 @@ loads that change from migration to migration, and knows boundaries only by wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -27,10 +28,9 @@ from meander.errors import InvalidOption, TooLarge
 from meander.options import amount, whole
 from meander.outlook import learned_kernel as kernel
 from meander.outlook.exact import Case
+from meander.outlook.outlook import Floats, Premises
 from meander.outlook.transitions import Transitions
 from meander.progress import Tell
-
-Floats = NDArray[np.float64]
 
 MOST_ENDS = 128
 FEW_WEIGHTS = 3_000
@@ -82,27 +82,15 @@ class Effort:
             raise InvalidOption(f"daring is {self.daring:g}; it is how often a step goes astray, from 0 to 1")
 
 
-@dataclass(frozen=True)
-class Lesson:
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Lesson(Premises):
     """What prices are learned for.
 
-    Args:
-        load: work of each bin.
-        state: bytes of each bin.
-        transitions: how often n workers become n'.
-        tau: the load cap, raised where it is too small for some number of workers.
-        gamma: how much the next migration counts against this one.
+    Attributes:
         drift: how much a bin's load changes from one migration to the next, as the standard deviation of its logarithm.
-        taus: the load cap that is used for each number of workers.
     """
 
-    load: Floats
-    state: Floats
-    transitions: Transitions
-    tau: float
-    gamma: float
     drift: float
-    taus: Mapping[int, float]
 
     @classmethod
     def of(
@@ -124,7 +112,7 @@ class Lesson:
                 f"{transitions.lo} to {transitions.hi} workers are too many numbers to learn prices for; "
                 f"narrow lo and hi to at most {MOST_WEIGHTS // (kernel.END + 1)} of them"
             )
-        return cls(case.load, case.state, transitions, case.tau, case.gamma, drift, case.taus)
+        return cls(**case.premises, drift=drift)
 
     @property
     def features(self) -> int:
@@ -248,7 +236,7 @@ def learn(
         if any(each is None for each in known.values()):
             seeds = range(effort.seed + done * effort.tasks, effort.seed + (done + 1) * effort.tasks)
             tasks = [Task(which, lesson.gamma * weights[which], seed) for which, seed in product(SETS, seeds)]
-            samples = list(everywhere(_Practise(lesson, effort), tasks))
+            samples = list(everywhere(partial(practised, lesson, effort), tasks))
             for which in SETS:
                 mine = [each for task, each in zip(tasks, samples, strict=True) if task.which == which]
                 fresh = fitted(lesson, which, mine)
@@ -259,24 +247,6 @@ def learn(
         rounds.append(weights)
     tell(effort.rounds, effort.rounds, "rounds of practice")
     return _best(lesson, effort, everywhere, rounds, tell)
-
-
-@dataclass(frozen=True)
-class _Practise:
-    lesson: Lesson
-    effort: Effort
-
-    def __call__(self, task: Task) -> Samples:
-        return practised(self.lesson, self.effort, task)
-
-
-@dataclass(frozen=True)
-class _Rehearse:
-    lesson: Lesson
-    effort: Effort
-
-    def __call__(self, task: Task) -> float:
-        return rehearsed(self.lesson, self.effort, task)
 
 
 def _best(
@@ -295,7 +265,8 @@ def _best(
         for seed in seeds
     ]
     tell(0, len(tasks), "rehearsals")
-    moves = np.array(list(everywhere(_Rehearse(lesson, effort), tasks))).reshape(len(SETS), -1, len(seeds)).mean(axis=2)
+    moves = np.array(list(everywhere(partial(rehearsed, lesson, effort), tasks)))
+    moves = moves.reshape(len(SETS), -1, len(seeds)).mean(axis=2)
     tell(len(tasks), len(tasks), "rehearsals")
     best = {}
     for which, mean in zip(SETS, moves, strict=True):

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from meander.options import chosen
-from meander.scheduling.phases import bound, duration, phases
+from meander.scheduling.phases import phases
 from meander.scheduling.steps import Schedule, Step
 from meander.scheduling.whole_bins import all_at_once, batched, fluid, matching
 from meander.types import Assignment, Bytes
@@ -33,8 +33,6 @@ __all__ = [
     "Step",
     "all_at_once",
     "batched",
-    "bound",
-    "duration",
     "fluid",
     "matching",
     "phases",

@@ -13,11 +13,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import accumulate
 
-from meander.options import total
 from meander.scheduling.colouring import colour, grouped, numbered
 from meander.scheduling.covering import Covering, bits
-from meander.scheduling.steps import Step, as_schedule, moves_between
-from meander.types import Assignment, Bytes, Move, WorkerId
+from meander.scheduling.steps import Step, as_schedule
+from meander.types import Bytes, Move, WorkerId
 
 PRECISION_BITS = 48
 """Fractions of bytes are cut in units of the total divided by about two to this power: no phase is spent on
@@ -31,10 +30,9 @@ def phases(moves: list[Move], max_in: int | None) -> list[Step]:
     """Every byte in the shortest possible time: one sender per receiver, bins cut into chunks where it helps.
 
     A step is a phase; a move in it carries the bytes copied in this phase, and a bin may be copied in
-    several. It belongs to its target when its last chunk is there. `duration` says how long a phase takes and
-    `bound` how long all of them together. With `max_in` the phases are shorter and more, their sum is the
-    same. Bins without state take no time: they ride along where there is room, else in phases of their own at
-    the end.
+    several. It belongs to its target when its last chunk is there. With `max_in` the phases are shorter and
+    more, their sum is the same. Bins without state take no time: they ride along where there is room, else in
+    phases of their own at the end.
     """
     unit = _unit([move.bytes for move in moves])
     lanes: dict[Pair, list[Move]] = defaultdict(list)
@@ -44,33 +42,6 @@ def phases(moves: list[Move], max_in: int | None) -> list[Step]:
     steps = _Copying([_Lane(queue, unit, max_in) for queue in lanes.values()]).run()
     _ride_along(steps, light, max_in)
     return [sorted(step) for step in steps + _unladen(light, max_in)]
-
-
-def duration(step: Step) -> Bytes:
-    """Return how long a phase takes, in bytes at equal bandwidth: the most that goes from one worker to one.
-
-    >>> duration([Move(0, 0, 1, 30), Move(1, 0, 1, 20), Move(2, 1, 0, 40)])
-    50
-    """
-    lanes = defaultdict(list)
-    for move in step:
-        lanes[move.source, move.target].append(move.bytes)
-    return max(map(total, lanes.values()), default=0)
-
-
-def bound(
-    owner_now: Sequence[int] | Assignment, owner_goal: Sequence[int] | Assignment, state: Sequence[Bytes]
-) -> Bytes:
-    """Return how long a migration takes, in bytes at equal bandwidth: the most a worker sends or receives.
-
-    >>> bound([0, 0, 1], [1, 2, 0], state=[30, 20, 40])
-    50
-    """
-    sent, received = defaultdict(list), defaultdict(list)
-    for move in moves_between(owner_now, owner_goal, state):
-        sent[move.source].append(move.bytes)
-        received[move.target].append(move.bytes)
-    return max(map(total, [*sent.values(), *received.values()]), default=0)
 
 
 class _Lane:

@@ -30,7 +30,7 @@ from rich.console import Console
 
 import meander
 from meander.outlook import Outlook
-from meander.progress import telling
+from meander.progress import progress_bars
 from meander_lab.benchmarks import mtm_figures as m
 from meander_lab.benchmarks import mtm_gap
 from meander_lab.benchmarks.mtm_figures import ReplayLine
@@ -202,7 +202,7 @@ def main() -> int:
         CONSOLE.print(f"there is no series in {options.data}")
         return 2
     status = 0
-    with telling() as tell:
+    with progress_bars() as tell:
         outlooks = Outlooks(kept, effort=setting.effort, tell=tell)
         lab = Lab(setting, there, outlooks, tell)
         if options.only != "gap":

@@ -9,7 +9,7 @@ import typer
 
 from meander.cli import show
 from meander.errors import InvalidOption
-from meander.progress import telling
+from meander.progress import progress_bars
 
 if TYPE_CHECKING:
     from meander_lab.experiments.finding import Finding
@@ -104,7 +104,7 @@ def on_a_history(name: str, series: list[str], outlooks: str | Path, console: An
     for history in histories:
         for note in history.notes:
             console.print(f"{history.name}: {note}", markup=False, soft_wrap=True)
-    with telling() as tell:
+    with progress_bars() as tell:
         kept = Outlooks(outlooks, effort=setting.effort, tell=tell)
         return EXPERIMENTS[name](Lab(setting, histories, kept, tell))
 
@@ -143,7 +143,7 @@ def on_a_query(
         live = Live(spark, timing, text, rate, say=say)
         times = "" if timing.scale == 1 else f" All times are {timing.scale:g} of the papers'."
         say(f"{name} takes about {LIVE[name].minutes(live):.0f} minutes on {spark.sparkContext.master}.{times}")
-        with telling() as tell:
+        with progress_bars() as tell:
             live.tell = tell
             return LIVE[name].run(live)
     finally:

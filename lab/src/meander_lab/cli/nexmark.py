@@ -16,7 +16,7 @@ from rich.table import Table
 from meander.cli import show
 from meander.errors import InvalidOption, InvalidProblem
 from meander.options import positive
-from meander.progress import Tell, telling
+from meander.progress import Tell, progress_bars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,7 +156,7 @@ def run(
     spark = me.session(master, app="meander-nexmark")
     spark.sparkContext.setLogLevel("ERROR")
     try:
-        with telling() as tell, tempfile.TemporaryDirectory(prefix="meander-events-") as folder:
+        with progress_bars() as tell, tempfile.TemporaryDirectory(prefix="meander-events-") as folder:
             source, written = _input(spark, Path(folder), input, events or EVENTS, rate, batches, tell)
             started = NexmarkRun(definition, source, options, moves, workers, bins, tell)
             outcome = started.go(checkpoint)
@@ -193,7 +193,7 @@ def generate(
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidProblem(f"cannot write to {folder}: {(error.strerror or str(error)).lower()}") from None
-    with telling() as tell:
+    with progress_bars() as tell:
         for kind in KINDS:
             count = 0
             with (Path(folder) / f"{kind}.jsonl").open("w", encoding="utf-8") as file:

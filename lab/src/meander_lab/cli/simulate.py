@@ -20,7 +20,7 @@ from meander.cli import show
 from meander.cli.read import json_from
 from meander.errors import InvalidOption, InvalidProblem, MeanderError
 from meander.options import amount, whole
-from meander.progress import Tell, telling
+from meander.progress import Tell, progress_bars
 from meander_lab.replay import Bins, Bound, Replay, clairvoyant, lower_bound, replay
 from meander_lab.replay.bins import DRIFT, SKEW
 
@@ -169,8 +169,9 @@ def _bins(measured: str | None, bins: int | None, skew: float | None, drift: flo
 def _outlook(what: Study, folder: Path, tell: Tell) -> Outlook:
     """The outlook for mtm: the one given, or one that is made on Spark and kept in a folder."""
     from meander.outlook import read
+    from meander.outlook.exact import Case
     from meander.outlook.files import INDEX
-    from meander.outlook.outlook import fingerprint_of, inputs_of
+    from meander.outlook.outlook import fingerprint_of
 
     if what.outlook is not None and (Path(what.outlook) / INDEX).exists():
         return read(what.outlook)
@@ -193,7 +194,7 @@ def _outlook(what: Study, folder: Path, tell: Tell) -> Outlook:
     spark.sparkContext.setLogLevel("ERROR")
     load, state = what.bins.at(0)
     drift = what.bins.drift or USUAL
-    inputs = {**inputs_of(load, state, what.transitions, what.tau, what.gamma), "drift": drift}
+    inputs = {**Case.of(load, state, what.transitions, what.tau, what.gamma).inputs(), "drift": drift}
     path = folder / f"outlook-{fingerprint_of('', inputs)[:12]}" if what.outlook is None else Path(what.outlook)
     # Exact costs are those of the first bins; learned ones serve better once bins have drifted.
     exactly = False if what.bins.drift else None
@@ -204,7 +205,7 @@ def _outlook(what: Study, folder: Path, tell: Tell) -> Outlook:
 
 def _run(what: Study, names: Sequence[str], folder: Path) -> None:
     """Replay every planner; one that cannot go on is left out, and the others go on."""
-    with telling() as tell:
+    with progress_bars() as tell:
         for name in names:
             try:
                 what.replays.append(_replayed(what, name, folder, tell))

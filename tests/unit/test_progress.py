@@ -2,7 +2,7 @@
 
 import io
 
-from meander.progress import telling
+from meander.progress import progress_bars
 
 
 class Terminal(io.StringIO):
@@ -14,7 +14,7 @@ def test_there_is_a_bar_for_each_part_on_a_terminal_and_none_elsewhere(monkeypat
     monkeypatch.setenv("TERM", "xterm")
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr("sys.stderr", stream)
-        with telling() as tell:
+        with progress_bars() as tell:
             tell(1, 4, "blocks of pairs")
             tell(2, None, "sweeps")
         assert ("blocks of pairs" in stream.getvalue()) == shown
@@ -24,6 +24,6 @@ def test_there_is_a_bar_for_each_part_on_a_terminal_and_none_elsewhere(monkeypat
 def test_whoever_asked_is_told_and_there_is_no_bar(monkeypatch):
     stream, heard = Terminal(), []
     monkeypatch.setattr("sys.stderr", stream)
-    with telling(lambda *said: heard.append(said)) as tell:
+    with progress_bars(lambda *said: heard.append(said)) as tell:
         tell(1, 4, "cases")
     assert (heard, stream.getvalue()) == ([(1, 4, "cases")], "")
