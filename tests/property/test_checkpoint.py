@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.checkpoint import Attempt, Commit, FileRef, Index, Location, Log, OperatorCommit, SnapshotRef, statefile
+from meander.checkpoint import statefile
 from meander.checkpoint.bitmap import bitmap, from_text, members, to_text
-from meander.checkpoint.files import seal, unseal
+from meander.checkpoint.entries import Commit, FileRef, OperatorCommit, SnapshotRef
+from meander.checkpoint.files import Attempt, seal, unseal
+from meander.checkpoint.index import Index
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
 from meander.checkpoint.retention import garbage
 from meander.errors import Damaged
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.route import KeyType, bins_of, checksum, xxhash64
+from meander.route.hashing import bins_of, checksum, xxhash64
+from meander.route.keys import KeyType
 
 MASK = 2**64 - 1
 P = (0, 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.route import KeyType
+from meander.route.keys import KeyType
 from meander.state.base import Base
 from meander.state.holding import Holding
 from meander.state.spec import TableSpec

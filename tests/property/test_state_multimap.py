@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meander.route import KeyType
+from meander.route.keys import KeyType
 from meander.state.holding import Holding
 from meander.state.multimap import Multimap
 

@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meander.route import KeyType, bins_of, xxhash64
+from meander.route.hashing import bins_of, xxhash64
+from meander.route.keys import KeyType
 from meander.route.schema import schema
 
 pytestmark = pytest.mark.spark

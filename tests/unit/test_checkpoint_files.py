@@ -7,22 +7,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs as pafs
 
-from meander.checkpoint import (
-    Attempt,
-    Commit,
-    FileRef,
-    Index,
-    Location,
-    Log,
-    OperatorCommit,
-    SnapshotRef,
-    read_side,
-    read_state,
-    statefile,
-    store,
-    store_side,
-)
-from meander.checkpoint.files import attempt_of
+from meander.checkpoint import statefile
+from meander.checkpoint.entries import Commit, FileRef, OperatorCommit, SnapshotRef
+from meander.checkpoint.files import Attempt, attempt_of, read_side, read_state, store, store_side
+from meander.checkpoint.index import Index
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
 from meander.checkpoint.retention import sweep
 from meander.checkpoint.verify import verify
 from meander.errors import Damaged, Exists, InvalidOption

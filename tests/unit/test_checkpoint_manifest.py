@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from meander.checkpoint import Commit, FileRef, Location, Log, OperatorCommit, manifest
 from meander.checkpoint import location as location_module
+from meander.checkpoint import manifest
 from meander.checkpoint.bitmap import bitmap
-from meander.checkpoint.manifest import path_of, sequences
+from meander.checkpoint.entries import Commit, FileRef, OperatorCommit
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log, path_of, sequences
 from meander.checkpoint.retention import sweep
 from meander.errors import CheckpointError, Damaged, Exists, Fenced
 
@@ -306,7 +308,9 @@ def test_temporary_files_in_the_folder_are_no_entries(place, tmp_path):
 
 FOUGHT = """
 import os, sys
-from meander.checkpoint import Commit, Location, Log, OperatorCommit
+from meander.checkpoint.entries import Commit, OperatorCommit
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
 from meander.errors import Fenced
 place, wanted = Location.of(sys.argv[1]), int(sys.argv[2])
 sys.stdin.readline()
@@ -346,7 +350,9 @@ def test_drivers_that_fight_commit_every_version_once(place, tmp_path):
 
 STOPPED = """
 import os, sys
-from meander.checkpoint import Commit, Location, Log, OperatorCommit
+from meander.checkpoint.entries import Commit, OperatorCommit
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
 from meander.checkpoint.location import Location
 from meander.errors import Fenced
 log = Log.open(Location.of(sys.argv[1]))

@@ -12,8 +12,10 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from meander.checkpoint import Commit, Location, Log, OperatorCommit
+from meander.checkpoint.entries import Commit, OperatorCommit
 from meander.checkpoint.identity import Identity
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
 from meander.cli.mtm import matrix_table, mtm
 from meander.errors import InvalidOption
 from meander.outlook import Transitions, migrations, read_series

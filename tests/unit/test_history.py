@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from meander.checkpoint import Commit, Location, Log, OperatorCommit
+from meander.checkpoint.entries import Commit, OperatorCommit
 from meander.checkpoint.identity import Identity
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
 from meander.checkpoint.retention import sweep
 from meander.errors import CheckpointError, InvalidOption
 from meander.outlook import Series, counts_from_checkpoint, counts_from_events, read_counts, read_series

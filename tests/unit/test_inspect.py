@@ -9,8 +9,12 @@ import pytest
 import typer
 from pyarrow import parquet
 
-from meander.checkpoint import Attempt, Commit, Location, Log, OperatorCommit, SnapshotRef, statefile, store, store_side
+from meander.checkpoint import statefile
+from meander.checkpoint.entries import Commit, OperatorCommit, SnapshotRef
+from meander.checkpoint.files import Attempt, store, store_side
 from meander.checkpoint.identity import Identity
+from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
 from meander.checkpoint.retention import sweep
 from meander.cli.inspect import inspect
 from meander.errors import CheckpointError, InvalidOption

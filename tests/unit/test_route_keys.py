@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from meander import InvalidOption, TooLarge
-from meander.route import KeyType, columns, xxhash64
+from meander.route import columns
 from meander.route import keys as keys_module
+from meander.route.hashing import xxhash64
+from meander.route.keys import KeyType
 
 US = pa.timestamp("us", tz="UTC")
 

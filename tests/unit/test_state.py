@@ -13,8 +13,8 @@ import pytest
 
 from meander.errors import InvalidOption, NoSpace
 from meander.kernel import Kernel
-from meander.route import Keys, KeyType
 from meander.route.columns import whole_column
+from meander.route.keys import Keys, KeyType
 from meander.state import base_kernel, binfiles, extents, overlay, records_kernel, write_kernel
 from meander.state.base import Base
 from meander.state.binfiles import Layout

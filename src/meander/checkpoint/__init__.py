@@ -7,30 +7,3 @@ manifest     the log: claim, commit, fencing                     retention   fil
 identity     which query the state belongs to                    verify      every checksum and every link
 reader       state and side outputs as Arrow tables
 """
-
-from __future__ import annotations
-
-from meander.checkpoint.entries import Commit, FileRef, OperatorCommit, SnapshotRef
-from meander.checkpoint.files import Attempt, read_side, read_state, store, store_side
-from meander.checkpoint.identity import Identity
-from meander.checkpoint.index import Index
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.reader import Reader
-
-__all__ = [
-    "Attempt",
-    "Commit",
-    "FileRef",
-    "Identity",
-    "Index",
-    "Location",
-    "Log",
-    "OperatorCommit",
-    "Reader",
-    "SnapshotRef",
-    "read_side",
-    "read_state",
-    "store",
-    "store_side",
-]

@@ -2,10 +2,3 @@
 
 Pure: Arrow columns in, NumPy arrays out. The package depends on no state, operator or Spark.
 """
-
-from __future__ import annotations
-
-from meander.route.hashing import bins_of, bits_of, checksum, xxhash64
-from meander.route.keys import Keys, KeyType
-
-__all__ = ["KeyType", "Keys", "bins_of", "bits_of", "checksum", "xxhash64"]

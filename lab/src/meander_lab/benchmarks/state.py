@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from meander.route import KeyType
+from meander.route.keys import KeyType
 from meander.state.holding import Holding
 from meander.state.spec import TableSpec
 
