@@ -135,25 +135,25 @@ class NaiveTable:
 
 
 class NaiveState:
-    """All tables of a stage, batch after batch."""
+    """All tables of an operator, batch after batch."""
 
-    def __init__(self, stage, bins=8):
-        self.stage, self.bins = stage, bins
-        self.committed = {spec.name: {} for spec in stage.tables}
+    def __init__(self, operator, bins=8):
+        self.operator, self.bins = operator, bins
+        self.committed = {spec.name: {} for spec in operator.tables}
 
     def begin(self):
-        return {spec.name: NaiveTable(self.committed[spec.name], spec, self.bins) for spec in self.stage.tables}
+        return {spec.name: NaiveTable(self.committed[spec.name], spec, self.bins) for spec in self.operator.tables}
 
     def commit(self, tables):
         self.committed = {name: table.commit() for name, table in tables.items()}
 
 
 class RealState:
-    """The real tables of a stage, in a worker's holding."""
+    """The real tables of an operator, in a worker's holding."""
 
-    def __init__(self, stage, directory, bins=8):
+    def __init__(self, operator, directory, bins=8):
         self.bins = bins
-        self.holding = Holding.open(Path(directory), stage.tables, bins)
+        self.holding = Holding.open(Path(directory), operator.tables, bins)
         self.holding.install(range(bins), [], -1)
 
     def begin(self):
@@ -168,26 +168,26 @@ class RealState:
 
 
 class Engine:
-    """What the engine does with one stage: batches in, frontier onwards, everything that came out."""
+    """What the engine does with one operator: batches in, frontier onwards, everything that came out."""
 
-    def __init__(self, stage, state=None, parts=1, keyed=None):
-        self.stage, self.state, self.parts, self.keyed = stage, state or NaiveState(stage), parts, keyed
+    def __init__(self, operator, state=None, parts=1, keyed=None):
+        self.operator, self.state, self.parts, self.keyed = operator, state or NaiveState(operator), parts, keyed
         self.newest = self.frontier = None
         self.newest_by_input = {}
         self.version = 0
 
     def batch(self, rows):
-        """The Output of one committed batch; `parts` > 1 calls the stage that often, each time for other bins."""
+        """The Output of one committed batch; `parts` > 1 calls the operator that often, each time for other bins."""
         previous, self.frontier = self.frontier, self._frontier()
         now = Now(self.version, self.frontier, previous)
         tables = self.state.begin()
-        keys = self.stage.key.encode([rows[name] for name in self.keyed or self.stage.key.names])
+        keys = self.operator.key.encode([rows[name] for name in self.keyed or self.operator.key.names])
         of = keys.bins(self.state.bins) % self.parts
         answers = []
         for part in range(self.parts):
             chosen = np.flatnonzero(of == part)
-            mine = rows.select(self.stage.input.names).take(pa.array(chosen))
-            answers.append(self.stage.run(mine, keys.take(chosen), tables, now))
+            mine = rows.select(self.operator.input.names).take(pa.array(chosen))
+            answers.append(self.operator.run(mine, keys.take(chosen), tables, now))
         self.state.commit(tables)
         self.version += 1
         for answer in answers:
@@ -198,14 +198,14 @@ class Engine:
                     self.newest_by_input[at] = max(time, self.newest_by_input.get(at, time))
         if len(self.newest_by_input) == 2:
             self.newest = min(self.newest_by_input.values())
-        assert all(answer.rows is None or answer.rows.schema.equals(self.stage.output) for answer in answers)
-        assert all(answer.late is None or answer.late.schema.equals(self.stage.late) for answer in answers)
+        assert all(answer.rows is None or answer.rows.schema.equals(self.operator.output) for answer in answers)
+        assert all(answer.late is None or answer.late.schema.equals(self.operator.late) for answer in answers)
         return Output(*(self._all([getattr(a, name) for a in answers]) for name in ("rows", "late")), self.newest)
 
     def _frontier(self):
         if self.newest is None:
             return None
-        found = self.newest - self.stage.lateness
+        found = self.newest - self.operator.lateness
         return found if self.frontier is None else max(found, self.frontier)
 
     @staticmethod

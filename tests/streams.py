@@ -98,12 +98,12 @@ def files_written(folder: Path) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def state_of(checkpoint: Path, stage: int = 0, table: str | None = None) -> list[dict[str, Any]]:
+def state_of(checkpoint: Path, operator: int = 0, table: str | None = None) -> list[dict[str, Any]]:
     """The committed rows of a state table, read from the checkpoint alone."""
     from meander.checkpoint.reader import Reader
 
     reader = Reader.open(checkpoint)
-    pieces = reader.state(stage, reader.table(stage, table))
+    pieces = reader.state(operator, reader.table(operator, table))
     return [row for piece in pieces for row in piece.drop_columns(["bin"]).to_pylist()]
 
 

@@ -1,7 +1,7 @@
 """A daemon of Spark's Python workers that are killed in the middle of changing their state, where a token asks for it.
 
-A token is an empty file in the folder MEANDER_TORN: `install-s0-w2` stands for stage 0 of worker 2, which dies when it
-has read one part of the bins it copies; `advance-s0-w2` when half of a delta has been applied.
+A token is an empty file in the folder MEANDER_TORN: `install-s0-w2` stands for operator 0 of worker 2, which dies when
+it has read one part of the bins it copies; `advance-s0-w2` when half of a delta has been applied.
 """
 
 from __future__ import annotations

@@ -30,8 +30,9 @@ from meander.operators.fold import Fold
 from meander.operators.join import Join
 from meander.operators.operator import BinnedOperator, Operator
 from meander.operators.pairs import Where
+from meander.operators.times import Duration
 from meander.operators.top_k import TopK
-from meander.operators.window import Duration, window
+from meander.operators.window import window
 from meander.query import Query
 from meander.sinks import sink_of
 from meander.sources import PairSource, RowSource

@@ -144,7 +144,7 @@ def test_a_full_bitmap_is_a_short_text():
 
 @st.composite
 def histories(draw):
-    """Commits of one or two stages; deltas of a version share no bin, snapshots may be older than the commit."""
+    """Commits of one or two operators; deltas of a version share no bin, snapshots may be older than the commit."""
     bins, operators = draw(st.sampled_from([4, 16])), draw(st.integers(1, 2))
     commits = []
     for version in range(draw(st.integers(0, 25))):

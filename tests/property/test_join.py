@@ -73,9 +73,9 @@ def told(table):
     return Counter(listed(pa.table(columns, names=table.column_names)))
 
 
-def run(stage, all_batches, directory, parts=1):
+def run(operator, all_batches, directory, parts=1):
     """What comes out of all batches and at the end of time, and what came late."""
-    engine = Engine(stage, RealState(stage, directory, BINS), parts, keyed=["k"])
+    engine = Engine(operator, RealState(operator, directory, BINS), parts, keyed=["k"])
     out, late = Counter(), Counter()
     for batch in all_batches:
         answer = engine.batch(table_of(batch))
@@ -113,7 +113,9 @@ def test_every_pair_exactly_once(all_batches, kind, before, after, how, where, l
         "function": lambda pairs: pc.less_equal(pairs["x"], pairs["x_right"]),
         "expression": pc.field("x") <= pc.field("x_right"),
     }
-    stage = Join((LEFT, RIGHT), (["k"], ["k"]), how=how, where=conditions[where], lateness=lateness * 1e-6, **options)
+    operator = Join(
+        (LEFT, RIGHT), (["k"], ["k"]), how=how, where=conditions[where], lateness=lateness * 1e-6, **options
+    )
 
     def near(t, u, x, y):
         in_time = t // size == u // size if kind == "window" else -before <= u - t <= after
@@ -123,7 +125,7 @@ def test_every_pair_exactly_once(all_batches, kind, before, after, how, where, l
     usual, join_module.MOST_PAIRS = join_module.MOST_PAIRS, most
     try:
         with tempfile.TemporaryDirectory() as directory:
-            found, found_late = run(stage, all_batches, directory, parts)
+            found, found_late = run(operator, all_batches, directory, parts)
     finally:
         join_module.MOST_PAIRS = usual
     assert found == (pairs + alone if how == "left" else pairs)

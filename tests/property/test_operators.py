@@ -36,8 +36,8 @@ def table(batch):
     return pa.table([pa.array(list(c), f.type) for c, f in zip(columns, INPUT, strict=True)], schema=INPUT)
 
 
-def run(stage, all_batches, parts=1):
-    engine = Engine(stage, parts=parts)
+def run(operator, all_batches, parts=1):
+    engine = Engine(operator, parts=parts)
     return [engine.batch(table(batch)) for batch in all_batches]
 
 
@@ -205,8 +205,8 @@ def test_top_k(all_batches, parts, k, largest):
 @given(batches, parts, st.integers(1, 3), st.booleans(), st.booleans())
 def test_top_k_of_updates(all_batches, parts, k, largest, by_time):
     kept, before = {}, {}
-    stage = TopK(INPUT, ["user"], k, "x", largest=largest, identity=["word", "n"], time="ts" if by_time else None)
-    for batch, out in zip(all_batches, run(stage, all_batches, parts), strict=True):
+    operator = TopK(INPUT, ["user"], k, "x", largest=largest, identity=["word", "n"], time="ts" if by_time else None)
+    for batch, out in zip(all_batches, run(operator, all_batches, parts), strict=True):
         updates = defaultdict(list)
         for row in batch:
             updates[row[0], row[4], row[2]].append(row)
@@ -239,10 +239,10 @@ def frontiers(all_batches, lateness):
 def test_windows(all_batches, parts, size, slide, lateness, emit):
     size, slide = max(size, slide) * SECOND, min(size, slide) * SECOND
     named = {"rows": "count", "total": ("sum", "n"), "last": ("last", "word")}
-    stage = window(INPUT, ["user"], time="ts", size=size / SECOND, slide=slide / SECOND, lateness=lateness, named=named,
-                   by="ts", emit=emit)  # fmt: skip
+    operator = window(INPUT, ["user"], time="ts", size=size / SECOND, slide=slide / SECOND, lateness=lateness,
+                      named=named, by="ts", emit=emit)  # fmt: skip
     contents, open_ = defaultdict(list), set()
-    outputs = run(stage, all_batches, parts)
+    outputs = run(operator, all_batches, parts)
     for batch, frontier, out in zip(all_batches, frontiers(all_batches, lateness), outputs, strict=True):
         changed, late = set(), []
         for row in batch:
@@ -293,10 +293,10 @@ def test_sessions(all_batches, parts, gap, lateness, emit):
         "low": ("min", "word"),
         "x": ("last", "word"),
     }
-    stage = window(INPUT, ["user"], time="ts", gap=gap, lateness=lateness, named=named, by="ts", emit=emit)
+    operator = window(INPUT, ["user"], time="ts", gap=gap, lateness=lateness, named=named, by="ts", emit=emit)
     gap *= SECOND
     living = defaultdict(list)
-    outputs = run(stage, [*all_batches, []], parts)
+    outputs = run(operator, [*all_batches, []], parts)
     for batch, frontier, out in zip([*all_batches, []], frontiers([*all_batches, []], lateness), outputs, strict=True):
         closed, late, taken = [], [], defaultdict(list)
         for user, sessions in living.items():
@@ -339,7 +339,7 @@ def test_no_operator_depends_on_the_order_of_rows(all_batches, parts, random):
             texts[group] += f"{n}{word}"
         return pa.table({"texts": pa.array(texts, pa.string())}), {"user": state["user"], "texts": texts}
 
-    stages = [
+    operators = [
         Count(INPUT, ["user"]),
         Aggregate(INPUT, ["user", "word"], named, by="ts"),
         Dedup(INPUT, ["user"]),
@@ -348,8 +348,8 @@ def test_no_operator_depends_on_the_order_of_rows(all_batches, parts, random):
         window(INPUT, ["user"], time="ts", gap="3s", lateness="2s", named=named, by="ts"),
         Fold(INPUT, ["user"], concatenated, "texts string", "user string, texts string", time="ts"),
     ]
-    for stage in stages:
+    for operator in operators:
         one, other = all_batches, shuffled
-        if "word" in stage.key.names:
+        if "word" in operator.key.names:
             one, other = ([[r for r in batch if r[4] is not None] for batch in each] for each in (one, other))
-        assert plainly(run(stage, one)) == plainly(run(stage, other, parts)), stage.name
+        assert plainly(run(operator, one)) == plainly(run(operator, other, parts)), operator.name

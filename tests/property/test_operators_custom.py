@@ -48,11 +48,11 @@ batches = st.lists(st.lists(rows, max_size=8), max_size=6)
 @settings(deadline=None, max_examples=25)
 @given(batches)
 def test_timers_fire_once_and_in_order(all_batches):
-    stage = Custom(Reminders, schema(DDL), ["user"])
+    operator = Custom(Reminders, schema(DDL), ["user"])
     counts, waiting, newest = {}, {}, None
     with tempfile.TemporaryDirectory() as directory:
-        state = RealState(stage, directory)
-        engine = Engine(stage, state)
+        state = RealState(operator, directory)
+        engine = Engine(operator, state)
         for batch in [*all_batches, []]:
             columns = list(zip(*batch, strict=True)) or [[]] * 3
             table = pa.table(

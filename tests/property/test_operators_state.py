@@ -75,14 +75,14 @@ def table(batch):
 
 @settings(deadline=None, max_examples=30)
 @given(st.sampled_from(STAGES), batches, st.integers(1, 2))
-def test_real_tables_and_dictionaries_agree(stage, all_batches, parts):
+def test_real_tables_and_dictionaries_agree(operator, all_batches, parts):
     with tempfile.TemporaryDirectory() as directory:
-        real, naive = RealState(stage, directory, BINS), NaiveState(stage, BINS)
-        one, other = Engine(stage, real, parts), Engine(stage, naive)
+        real, naive = RealState(operator, directory, BINS), NaiveState(operator, BINS)
+        one, other = Engine(operator, real, parts), Engine(operator, naive)
         for batch in all_batches:
             mine, theirs = one.batch(table(batch)), other.batch(table(batch))
             for a, b in ((mine.rows, theirs.rows), (mine.late, theirs.late)):
                 assert sorted(map(repr, listed(a))) == sorted(map(repr, listed(b)))
-            if not isinstance(stage, TopK) or parts == 1:
+            if not isinstance(operator, TopK) or parts == 1:
                 assert real.content() == content(naive)
         real.holding.close()

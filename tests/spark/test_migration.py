@@ -284,7 +284,7 @@ def test_operators_of_a_chain_flip_together_or_alone(case):
     for batch in case.given:
         so_far += batch
         emitted.update(so_far[word] for word in batch)
-    assert {row["count"]: row["words"] for row in state_of(case.folder / "ck", stage=1)} == emitted
+    assert {row["count"]: row["words"] for row in state_of(case.folder / "ck", operator=1)} == emitted
     assert case.query.misrouted == 0
 
 

@@ -161,14 +161,14 @@ class Chain:
         detector = Custom(patterns.Detector(threshold), generator.output, ["pattern"])
         states = [None, None]
         if tmp_path is not None:
-            states = [RealState(stage, tmp_path / stage.name) for stage in (generator, detector)]
+            states = [RealState(operator, tmp_path / operator.name) for operator in (generator, detector)]
         self.generator = Engine(generator, states[0], parts, keyed=["key"])
         self.detector = Engine(detector, states[1], parts)
         self.round, self.maximal, self.changes = [], {}, []
 
     def version(self, tweets, back):
         out = self.generator.batch(self._rows(tweets, back)).rows
-        empty = self.detector.stage.input.empty_table()
+        empty = self.detector.operator.input.empty_table()
         found = self.detector.batch(pa.concat_tables([empty, out]) if out is not None else empty).rows
         if found is None:
             return

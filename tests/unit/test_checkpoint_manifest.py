@@ -353,7 +353,6 @@ import os, sys
 from meander.checkpoint.entries import Commit, OperatorCommit
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
-from meander.checkpoint.location import Location
 from meander.errors import Fenced
 log = Log.open(Location.of(sys.argv[1]))
 log.claim("host", os.getpid())

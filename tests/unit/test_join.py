@@ -42,8 +42,8 @@ def rows_of(*given):
     return pa.table([pa.array(made[field.name], field.type) for field in kinds], schema=pa.schema(kinds))
 
 
-def engine_of(stage, directory):
-    return Engine(stage, RealState(stage, directory, BINS), keyed=["k"])
+def engine_of(operator, directory):
+    return Engine(operator, RealState(operator, directory, BINS), keyed=["k"])
 
 
 REFUSALS = {
@@ -149,10 +149,10 @@ def test_columns_are_those_of_the_key_the_left_and_the_right():
 
 
 def test_a_join_travels_and_its_fingerprint_tells_bounds_apart():
-    stage = pickle.loads(pickle.dumps(joined(how="left", where=pc.field("x") > 1)))
-    assert stage.output == joined(how="left").output
+    operator = pickle.loads(pickle.dumps(joined(how="left", where=pc.field("x") > 1)))
+    assert operator.output == joined(how="left").output
     prints = [joined(), joined(within=11e-6), joined(within=(9e-6, 10e-6)), joined(window=10e-6), joined(how="left")]
-    assert len({json.dumps(stage.fingerprint) for stage in prints}) == len(prints)
+    assert len({json.dumps(operator.fingerprint) for operator in prints}) == len(prints)
     assert joined(lateness=9).fingerprint == joined().fingerprint, "another lateness leaves the state as it is"
 
 
@@ -201,8 +201,8 @@ def test_a_hot_key_is_looked_at_in_parts(tmp_path, monkeypatch):
         sizes.append(pairs.num_rows)
         return pc.equal(pc.bit_wise_and(pairs["x_right"], 1), 0)
 
-    stage = joined(where=even)
-    engine = engine_of(stage, tmp_path)
+    operator = joined(where=even)
+    engine = engine_of(operator, tmp_path)
     lefts, rights = ([(side, 7, 0, x) for x in range(count)] for side, count in (("left", 40), ("right", 30)))
     engine.batch(rows_of(*lefts[:25], *rights))
     answer = engine.batch(rows_of(*lefts[25:]))
@@ -217,8 +217,8 @@ def test_a_hot_key_is_looked_at_in_parts(tmp_path, monkeypatch):
 def test_one_row_with_more_partners_than_fit_is_one_part(tmp_path, monkeypatch):
     monkeypatch.setattr(join_module, "MOST_PAIRS", 8)
     sizes = []
-    stage = joined(where=lambda pairs: sizes.append(pairs.num_rows) or [True] * pairs.num_rows)
-    found = engine_of(stage, tmp_path).batch(rows_of(*[("right", 7, 0, x) for x in range(20)], ("left", 7, 1, 0)))
+    operator = joined(where=lambda pairs: sizes.append(pairs.num_rows) or [True] * pairs.num_rows)
+    found = engine_of(operator, tmp_path).batch(rows_of(*[("right", 7, 0, x) for x in range(20)], ("left", 7, 1, 0)))
     assert found.rows.num_rows == sum(sizes) == 20
 
 
@@ -227,8 +227,8 @@ def test_what_a_batch_touches_depends_on_its_own_keys_not_on_the_state(tmp_path)
     batch = rows_of(*[(side, key, 50, key) for key in range(20) for side in ("left", "right")])
     touched, pairs = [], []
     for keys in (100, 1000):
-        stage = joined(within=100e-6, lateness=1)
-        engine = engine_of(stage, tmp_path / str(keys))
+        operator = joined(within=100e-6, lateness=1)
+        engine = engine_of(operator, tmp_path / str(keys))
         engine.batch(rows_of(*[(side, key, 40, key) for key in range(keys) for side in ("left", "right")]))
         tables = engine.state.begin()
         engine.state.begin = lambda tables=tables: tables
@@ -301,18 +301,18 @@ def test_spans_are_forgotten_whole_and_can_be_filled_again():
     [(pc.field(0) == 6, [6]), (pc.field(2) < 4, [5, 6]), (pc.field("x") > pc.field("x_right"), [6])],
 )
 def test_an_expression_names_columns_or_their_places(where, wanted, tmp_path):
-    stage = joined(within=1, where=where)
+    operator = joined(within=1, where=where)
     given = [("left", key, 0, x) for key, x in ((5, 1), (6, 3), (7, 9))]
     given += [("right", key, 0, x) for key, x in ((5, 4), (6, 2), (7, 9))]
-    out = engine_of(stage, tmp_path).batch(rows_of(*given)).rows
+    out = engine_of(operator, tmp_path).batch(rows_of(*given)).rows
     assert sorted(out["k"].to_pylist()) == wanted
 
 
 def test_a_right_column_may_be_called_as_the_left_key(tmp_path):
     right = schema("b bigint, at timestamp, k string")
-    stage = joined(right=right, key=(["k"], ["b"]), within=1)
-    assert stage.output.names == ["k", "ts", "x", "at", "k_right"]
-    assert [name for name, _ in stage.tables[1].values][:2] == ["at", "k_right"]
+    operator = joined(right=right, key=(["k"], ["b"]), within=1)
+    assert operator.output.names == ["k", "ts", "x", "at", "k_right"]
+    assert [name for name, _ in operator.tables[1].values][:2] == ["at", "k_right"]
 
 
 def test_nulls_of_stored_rows_come_out_as_nulls(tmp_path):

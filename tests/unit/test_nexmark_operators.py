@@ -43,28 +43,33 @@ def plain(rows):
 class Chain:
     """Operators one behind the other: what the first emits in a version, the next takes in the same."""
 
-    def __init__(self, root, *stages, parts=1):
-        self.stages = stages
+    def __init__(self, root, *operators, parts=1):
+        self.operators = operators
         self.engines = [
-            Engine(stage, RealState(stage, Path(root) / str(at)), parts, ["key"] if len(stage.keyed) == 2 else None)
-            for at, stage in enumerate(stages)
+            Engine(
+                operator,
+                RealState(operator, Path(root) / str(at)),
+                parts,
+                ["key"] if len(operator.keyed) == 2 else None,
+            )
+            for at, operator in enumerate(operators)
         ]
         self.emitted = []
 
     def batch(self, *sides):
         """One version of these rows: a list for each input of the first operator."""
-        stage = self.stages[0]
-        rows = table(stage.operator.input, sides[0]) if len(sides) == 1 else self._paired(stage, sides)
-        for engine, after in zip(self.engines, [*self.stages[1:], None], strict=True):
+        operator = self.operators[0]
+        rows = table(operator.operator.input, sides[0]) if len(sides) == 1 else self._paired(operator, sides)
+        for engine, after in zip(self.engines, [*self.operators[1:], None], strict=True):
             out = engine.batch(rows).rows
             if after is not None:
                 rows = after.input.empty_table() if out is None else out.select(after.input.names)
         self.emitted.append(listed(None if out is None else plain(out)))
 
     @staticmethod
-    def _paired(stage, sides):
-        kinds = pa.schema([*paired(*stage.declared), ("key", pa.int64())])
-        left, right = (len(each) for each in stage.declared)
+    def _paired(operator, sides):
+        kinds = pa.schema([*paired(*operator.declared), ("key", pa.int64())])
+        left, right = (len(each) for each in operator.declared)
         every = [(0, *row, *[None] * right, row[0]) for row in sides[0]]
         every += [(1, *[None] * left, *row, row[0]) for row in sides[1]]
         columns = list(zip(*every, strict=True)) or [[]] * len(kinds)
@@ -72,7 +77,7 @@ class Chain:
 
     def end(self):
         """Let event time be over, and return everything that was emitted, by version."""
-        sides = len(self.stages[0].declared)
+        sides = len(self.operators[0].declared)
         self.engines[0].newest = END
         self.batch(*[[]] * sides)
         self.batch(*[[]] * sides)
@@ -91,7 +96,7 @@ def custom(operator, key):
     return Custom(operator, schema(texts), [key])
 
 
-def run(stages, kinds, cuts, parts=1):
+def run(operators, kinds, cuts, parts=1):
     """All that the operators emit over events of each kind, which come in time, out of order within lateness.
 
     Events are (jitter, row, its time); `cuts` says behind which of them a batch ends.
@@ -99,7 +104,7 @@ def run(stages, kinds, cuts, parts=1):
     every = [(time + jitter, kind, row) for kind, rows in enumerate(kinds) for jitter, row, time in rows]
     every.sort(key=lambda each: each[0])
     with tempfile.TemporaryDirectory() as root:
-        chain = Chain(root, *stages, parts=parts)
+        chain = Chain(root, *operators, parts=parts)
         ends = sorted({min(cut, len(every)) for cut in cuts} | {len(every)})
         for low, high in zip([0, *ends], ends, strict=False):
             chain.batch(*([row for _, of, row in every[low:high] if of == kind] for kind in range(len(kinds))))
@@ -245,9 +250,9 @@ def test_the_mean_of_the_last_ten(batches, parts):
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.lists(st.tuples(ids, st.integers(0, 3), st.just(0), st.integers(1, 3))), max_size=3))
 def test_the_hottest_of_each_window(batches):
-    stage = Custom(q5.Hottest, schema(q5.Hottest.input), ["window_start"])
+    operator = Custom(q5.Hottest, schema(q5.Hottest.input), ["window_start"])
     with tempfile.TemporaryDirectory() as root:
-        chain = Chain(root, stage, parts=2)
+        chain = Chain(root, operator, parts=2)
         for batch in batches:
             chain.batch(batch)
         chain.engines[0].state.holding.close()
@@ -262,8 +267,8 @@ highest_rows = st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(0, 2)
 @settings(deadline=None, max_examples=50)
 @given(events(highest_rows.filter(lambda row: row[4] % 5 == 0 or row[4] % 7 == 0), 4), cuts, st.integers(1, 2))
 def test_the_highest_bids(bids, cuts, parts):
-    stages = [custom(q7.highest(SIZE, LATENESS_S), "part"), custom(q7.HighestOfAll, "start")]
-    emitted, left = run(stages, [bids], cuts, parts)
+    operators = [custom(q7.highest(SIZE, LATENESS_S), "part"), custom(q7.HighestOfAll, "start")]
+    emitted, left = run(operators, [bids], cuts, parts)
     rows = [row for _, row, _ in bids]
     wanted = Counter()
     for start in {row[4] - row[4] % SIZE for row in rows}:

@@ -115,12 +115,12 @@ def test_sums_of_whole_numbers_are_exact_or_refused():
 
 
 def test_a_sum_that_overflows_names_key_bin_and_column():
-    stage = Aggregate(INPUT, ["user"], {"total": ("sum", "price")})
-    engine = Engine(stage)
+    operator = Aggregate(INPUT, ["user"], {"total": ("sum", "price")})
+    engine = Engine(operator)
     batch = rows("user string, ts timestamp, price bigint, x double, tags array<string>, cost decimal(10,2)",
                  ("ann", 0, LARGEST, 0.0, [], None), ("bob", 0, 1, 0.0, [], None))  # fmt: skip
     engine.batch(batch)
-    bin_ = int(stage.key.encode([pa.array(["ann"])]).bins(8)[0])
+    bin_ = int(operator.key.encode([pa.array(["ann"])]).bins(8)[0])
     with pytest.raises(MeanderError, match=f"the sum 'total' of column 'price' .* key 'ann' in bin {bin_};"):
         engine.batch(batch)
 
@@ -195,9 +195,9 @@ def test_result_types_are_those_of_spark():
     assert found.names == ["k", *named]
 
 
-def test_stages_have_fingerprints_that_tell_them_apart():
+def test_operators_have_fingerprints_that_tell_them_apart():
     bare = INPUT.remove(5).remove(4)
-    stages = [
+    operators = [
         Count(bare, ["user"]),
         Count(bare, ["user"], name="n"),
         Aggregate(bare, ["user"], {"a": ("min", "x")}),
@@ -211,10 +211,10 @@ def test_stages_have_fingerprints_that_tell_them_apart():
         window(bare, ["user"], time="ts", gap="1h"),
         Fold(bare, ["user"], max, "total double", "user string"),
     ]
-    prints = [json.dumps(stage.fingerprint, sort_keys=True) for stage in stages]
-    assert len(set(prints)) == len(stages)
-    for stage, before in zip(stages, prints, strict=True):
-        sent = pickle.dumps(stage)
+    prints = [json.dumps(operator.fingerprint, sort_keys=True) for operator in operators]
+    assert len(set(prints)) == len(operators)
+    for operator, before in zip(operators, prints, strict=True):
+        sent = pickle.dumps(operator)
         assert len(sent) < 10_000
         assert json.dumps(pickle.loads(sent).fingerprint, sort_keys=True) == before
 
@@ -224,7 +224,7 @@ DDL = "user string, ts timestamp, price bigint"
 
 def test_no_operator_minds_an_empty_batch():
     bare = schema(DDL)
-    for stage in (
+    for operator in (
         Count(bare, ["user"]),
         Aggregate(bare, ["user"], {"a": ("last", "price")}, by="ts"),
         Dedup(bare, ["user"], time="ts", within="1s"),
@@ -233,24 +233,24 @@ def test_no_operator_minds_an_empty_batch():
         window(bare, ["user"], time="ts", gap="1s"),
         Fold(bare, ["user"], lambda rows, state: 1 / 0, "n int", "n int"),
     ):
-        tables = NaiveState(stage).begin()
+        tables = NaiveState(operator).begin()
         for frontier in (None, 0):
             empty = rows(DDL)
-            out = stage.run(empty, stage.key.encode([empty["user"]]), tables, Now(0, frontier))
+            out = operator.run(empty, operator.key.encode([empty["user"]]), tables, Now(0, frontier))
             assert (out.rows, out.late, out.newest) == (None, None, None)
 
 
 def test_rows_without_a_time_are_late():
-    for stage in (
+    for operator in (
         window(schema(DDL), ["user"], time="ts", size="1s"),
         window(schema(DDL), ["user"], time="ts", gap="1s", emit="update"),
         Dedup(schema(DDL), ["user"], time="ts", within="1s"),
     ):
-        out = Engine(stage).batch(rows(DDL, ("ann", None, 1), ("ann", 5, 2)))
+        out = Engine(operator).batch(rows(DDL, ("ann", None, 1), ("ann", 5, 2)))
         assert [row[2] for row in listed(out.late)] == [1]
         assert out.rows.num_rows == 1
         assert out.newest == 5
-        out = Engine(stage).batch(rows(DDL, ("ann", None, 1)))
+        out = Engine(operator).batch(rows(DDL, ("ann", None, 1)))
         assert (out.rows, out.newest) == (None, None)
 
 
@@ -275,10 +275,10 @@ def test_windows_before_the_epoch_begin_before_their_rows():
 
 
 def test_a_row_that_connects_two_sessions_merges_them():
-    stage = window(
+    operator = window(
         schema(DDL), ["user"], time="ts", gap=10e-6, lateness=1, named={"sum": ("sum", "price")}, emit="update"
     )
-    engine = Engine(stage)
+    engine = Engine(operator)
     engine.batch(rows(DDL, ("ann", 0, 1), ("ann", 20, 2), ("bob", 0, 5)))
     out = engine.batch(rows(DDL, ("ann", 10, 4)))
     assert [(row[0], row[1].microsecond, row[2].microsecond, row[3]) for row in listed(out.rows)] == [("ann", 0, 30, 7)]
@@ -354,9 +354,9 @@ def test_the_example_in_the_docstring_of_fold():
     ],
 )
 def test_what_a_function_returns_is_held_against_what_it_declares(answer, sentence):
-    stage = Fold(schema(DDL), ["user"], lambda rows, state: answer, "n int", "out float")
+    operator = Fold(schema(DDL), ["user"], lambda rows, state: answer, "n int", "out float")
     with pytest.raises(MeanderError) as refused:
-        Engine(stage).batch(rows(DDL, ("ann", 0, 1)))
+        Engine(operator).batch(rows(DDL, ("ann", 0, 1)))
     assert sentence in str(refused.value)
 
 
@@ -378,12 +378,12 @@ def test_the_bin_that_fails_is_found_and_the_exception_is_the_users_own():
             raise ZeroDivisionError("bob")
         return None, None
 
-    stage = Fold(schema(DDL), ["user"], function, "n int", "n int")
-    state = NaiveState(stage)
+    operator = Fold(schema(DDL), ["user"], function, "n int", "n int")
+    state = NaiveState(operator)
     batch = rows(DDL, *((user, 0, 0) for user in ("ann", "bob", "cy", "dee", "eve")))
-    keys = stage.key.encode([batch["user"]])
+    keys = operator.key.encode([batch["user"]])
     with pytest.raises(ZeroDivisionError, match="bob"):
-        stage.run(batch, keys, state.begin(), Now(0))
-    assert failing_bin(stage, batch, keys, state.begin, Now(0), 8) == keys.bins(8)[1]
+        operator.run(batch, keys, state.begin(), Now(0))
+    assert failing_bin(operator, batch, keys, state.begin, Now(0), 8) == keys.bins(8)[1]
     calm = batch.filter(pc.not_equal(batch["user"], "bob"))
-    assert failing_bin(stage, calm, stage.key.encode([calm["user"]]), state.begin, Now(0), 8) is None
+    assert failing_bin(operator, calm, operator.key.encode([calm["user"]]), state.begin, Now(0), 8) is None

@@ -22,8 +22,8 @@ def rows(ddl, *values):
     return pa.table([pa.array(list(c), f.type) for c, f in zip(columns, kinds, strict=True)], schema=kinds)
 
 
-def engine_of(stage, directory, **options):
-    return Engine(stage, RealState(stage, directory), **options)
+def engine_of(operator, directory, **options):
+    return Engine(operator, RealState(operator, directory), **options)
 
 
 class LastSeen(Operator):
@@ -77,9 +77,9 @@ class Alarm(Operator):
 
 
 def test_timers_fire_once_the_frontier_is_past_them_in_order_of_time_and_once(tmp_path):
-    stage = Custom(Alarm, INPUT, ["user"])
-    assert stage.lateness == 2
-    engine = engine_of(stage, tmp_path)
+    operator = Custom(Alarm, INPUT, ["user"])
+    assert operator.lateness == 2
+    engine = engine_of(operator, tmp_path)
     assert engine.batch(rows(DDL, ("bob", 5, "b", 0), ("ann", 4, "a", 0), ("cy", 1, "c", 0))).rows is None
     assert engine.frontier is None
     assert engine.batch(rows(DDL, ("dee", 9, "d", 0))).rows is None  # frontier 3; the first is at 4
@@ -91,20 +91,20 @@ def test_timers_fire_once_the_frontier_is_past_them_in_order_of_time_and_once(tm
 
 
 def test_a_failing_timer_names_its_bin(tmp_path):
-    stage = Custom(Alarm, INPUT, ["user"])
-    engine = engine_of(stage, tmp_path)
+    operator = Custom(Alarm, INPUT, ["user"])
+    engine = engine_of(operator, tmp_path)
     users = ["ann", "bob", "cy", "dee", "eve"]
     engine.batch(rows(DDL, *((user, 1, "boom" if user == "dee" else "", 0) for user in users)))
-    wanted = stage.key.encode([pa.array(["dee", "ann"])]).bins(8)
+    wanted = operator.key.encode([pa.array(["dee", "ann"])]).bins(8)
     now, empty = Now(1, 100), rows(DDL)
-    keys = stage.key.encode([empty["user"]])
+    keys = operator.key.encode([empty["user"]])
     with pytest.raises(ZeroDivisionError, match="boom"):
-        stage.run(empty, keys, engine.state.begin(), now)
-    assert failing_bin(stage, empty, keys, engine.state.begin, now, 8) == wanted[0]
+        operator.run(empty, keys, engine.state.begin(), now)
+    assert failing_bin(operator, empty, keys, engine.state.begin, now, 8) == wanted[0]
     batch = rows(DDL, ("ann", 200, "again", 0))
-    keys = stage.key.encode([batch["user"]])
-    assert failing_bin(stage, batch, keys, engine.state.begin, Now(1), 8) == wanted[1]
-    assert failing_bin(stage, rows(DDL, ("ann", 200, "x", 0)), keys, engine.state.begin, Now(1), 8) is None
+    keys = operator.key.encode([batch["user"]])
+    assert failing_bin(operator, batch, keys, engine.state.begin, Now(1), 8) == wanted[1]
+    assert failing_bin(operator, rows(DDL, ("ann", 200, "x", 0)), keys, engine.state.begin, Now(1), 8) is None
 
 
 class Local(Operator):
@@ -140,10 +140,10 @@ def both(people, items):
 
 
 def test_two_inputs_are_kept_and_joined(tmp_path):
-    stage = Custom(Local, SIDES, (["id"], ["seller"]))
-    assert stage.input.names == ["__input", "left.id", "left.name", "left.state", "right.item", "right.seller"]
-    assert stage.key.types == (pa.int64(),)
-    engine = engine_of(stage, tmp_path, keyed=["key"], parts=2)
+    operator = Custom(Local, SIDES, (["id"], ["seller"]))
+    assert operator.input.names == ["__input", "left.id", "left.name", "left.state", "right.item", "right.seller"]
+    assert operator.key.types == (pa.int64(),)
+    engine = engine_of(operator, tmp_path, keyed=["key"], parts=2)
     out = engine.batch(both([(1, "ann")], [("pen", 2), ("ink", 1), ("pad", 2)]))
     assert listed(out.rows) == [("ann", "ink")]
     out = engine.batch(both([(2, "bob"), (1, "ann")], [("cap", 1)]))
@@ -248,9 +248,9 @@ def test_keys_may_go_on_behind_those_of_the_stream(tmp_path):
             state["seen"].put(new, pa.table({"yes": np.ones(new.num_rows, bool)}))
             return new
 
-    stage = Custom(Pages, INPUT, ["user"])
-    assert stage.name == "pages"
-    assert stage.tables[0].key.leading == 1
-    engine = engine_of(stage, tmp_path)
+    operator = Custom(Pages, INPUT, ["user"])
+    assert operator.name == "pages"
+    assert operator.tables[0].key.leading == 1
+    engine = engine_of(operator, tmp_path)
     assert engine.batch(rows(DDL, ("ann", 1, "a", 0), ("ann", 1, "b", 0))).rows.num_rows == 2
     assert listed(engine.batch(rows(DDL, ("ann", 1, "a", 0), ("ann", 1, "c", 0))).rows) == [("ann", "c")]

@@ -293,7 +293,7 @@ class Sampler:
             last = before.get(key, task)
             # The first task on another executor has loaded the state: that is not what a batch takes.
             usual = task if last.executor == task.executor else last
-            busy_s[_worker_of(task)] += usual.ms / 1000
+            busy_s[task.worker] += usual.ms / 1000
         updated = np.array([tasks[key].updated if key in tasks else 0 for key in self._keys], np.float64)
         stored = np.array([before.get(key, self._tasks[key]).rows for key in self._keys], np.float64)
         self._samples.append(
@@ -304,10 +304,6 @@ class Sampler:
                 queued=(updated,),
                 rows=updated,
                 busy_s=busy_s,
-                owner=[_worker_of(self._tasks[key]) for key in self._keys],
+                owner=[self._tasks[key].worker for key in self._keys],
             )
         )
-
-
-def _worker_of(task: TaskRun) -> WorkerId:
-    return WorkerId(int(task.executor))

@@ -26,7 +26,7 @@ from meander.migration.request import Proposal, Request, propose
 from meander.migration.steps import Budget, SteeringPatience, Step
 from meander.native.batches import Sampler
 from meander.native.moving import SteeringRun
-from meander.native.placement import StatePlacement, executor_of, worker_of
+from meander.native.placement import StatePlacement, executor_of
 from meander.native.staffing import Staffing
 from meander.native.stores import Partition
 from meander.types import WorkerId
@@ -97,7 +97,7 @@ class NativeEngine:
         run, version = self._run, self.watch.batch
         if version != (self._times[-1].version if self._times else -1):
             self._times = tuple(VersionTime(each.number, each.took_ms) for each in tuple(self.watch.batches))
-        owners = {worker_of(task.executor) for _, task in list(self.watch.last.values())}
+        owners = {task.worker for _, task in list(self.watch.last.values())}
         # What is carried out when the query ends has still to be brought to its end.
         is_active = not self.watch.ended.is_set() or (run is not None and not run.is_over)
         return EngineStatus(version, is_active, tuple(sorted(owners - {WorkerId(-1)})), times=self._times)

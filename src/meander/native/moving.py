@@ -16,14 +16,13 @@ from meander.native.steering import (
     Arrived,
     Doubted,
     GivenUp,
-    PartitionKey,
     Steer,
     SteeringDone,
     SteeringInstruction,
     SteeringProtocol,
     TakeSnapshot,
 )
-from meander.native.stores import BatchRun
+from meander.native.stores import BatchRun, Partition
 
 logger = logging.getLogger("meander")
 
@@ -47,7 +46,7 @@ class SteeringRun:
         self.state = MigrationState({step.number: Phase.PLANNED for step in steps}, arrived=(0, 0))
         self._protocol = SteeringProtocol(steps, patience)
         self._placement, self._watch, self._events = placement, placement.watch, events
-        self._moving: set[PartitionKey] = {(move.operator, move.bin) for step in steps for move in step.moves}
+        self._moving: set[Partition] = {Partition.of(move) for step in steps for move in step.moves}
         self._end: tuple[Outcome, str] | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="meander-steering", daemon=True)

@@ -20,9 +20,9 @@ from meander.migration.steps import OperatorMove
 from meander.native.batches import BatchWatch
 from meander.native.internals import Internals
 from meander.native.observation import ExecutorFigures, Observation, PartitionFigures
-from meander.native.steering import BatchSight, PartitionKey, TaskSight
-from meander.native.stores import BatchRun, Partition, StatefulOperator, TaskRun
-from meander.types import BinId, WorkerId
+from meander.native.steering import BatchSight, TaskSight
+from meander.native.stores import BatchRun, Partition, StatefulOperator, TaskRun, worker_of
+from meander.types import WorkerId
 
 logger = logging.getLogger("meander")
 
@@ -42,7 +42,7 @@ class StatePlacement:
         self.draining: set[str] = set()
         """Executors that shall hold nothing."""
         self.warm: set[str] = set()
-        self._believed: dict[PartitionKey, int] = {}
+        self._believed: dict[Partition, int] = {}
         self._listing: tuple[str | None, list[Executor]] = (None, [])
         self._wait_before: str | None = None
 
@@ -128,32 +128,29 @@ class StatePlacement:
             partitions=tuple(partitions), executors=tuple(executors),
         )  # fmt: skip
 
-    def sight(self, batch: BatchRun, concerns: Collection[PartitionKey]) -> BatchSight:
+    def sight(self, batch: BatchRun, concerns: Collection[Partition]) -> BatchSight:
         """What a migration wants to know when a batch has ended."""
         wait = self.gateway.locality_wait()
         tasks = {}
         for key in concerns:
-            task = batch.tasks.get(Partition(*key))
+            task = batch.tasks.get(key)
             if task is not None:
                 why = ""
                 if task.speculative:
                     why = ", as a speculative copy: spark.speculation is on"
                 elif not task.local:
                     why = f": where it should was busy for longer than spark.locality.wait, {wait}"
-                worker = worker_of(task.executor)
-                tasks[key] = TaskSight(worker, task.rows, task.updated, task.removed, task.loads, why)
+                tasks[key] = TaskSight(task.worker, task.rows, task.updated, task.removed, task.loads, why)
         alive = {executor_of(each) for each in self.workers if each.id != "driver"}
         return BatchSight(batch.number, tasks, alive, self.stale(concerns))
 
     # --- a step's way ------------------------------------------------------------------------
 
-    def stale(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+    def stale(self, keys: Iterable[Partition]) -> dict[Partition, int]:
         """The bytes of changes since their last snapshot that loading these partitions elsewhere would read again."""
-        return {
-            (group, number): self.internals.backlog(self.groups[group], number).change_bytes for group, number in keys
-        }
+        return {key: self.internals.backlog(self.groups[key.group], key.number).change_bytes for key in keys}
 
-    def prepare(self, moves: Sequence[OperatorMove], moving: Collection[PartitionKey], batch: int) -> None:
+    def prepare(self, moves: Sequence[OperatorMove], moving: Collection[Partition], batch: int) -> None:
         """Have these partitions, and no others, write a snapshot with the batch after this one.
 
         Where Spark is set not to write snapshots on request, it is left to its maintenance. `moving` are all partitions
@@ -161,12 +158,12 @@ class StatePlacement:
         """
         if not self.internals.takes_snapshots_on_request:
             return
-        stale = {(move.operator, move.bin) for move in moves}
+        stale = {Partition.of(move) for move in moves}
         # The version of the next batch's commit, which no snapshot has yet, or above what was said of these before.
         version = max([batch + 2, *(1 + self._believed.get(key, 0) for key in stale)])
         for group, operators in self.groups.items():
             for number in self.partitions(group):
-                key = (group, BinId(number))
+                key = Partition(group, number)
                 if key not in stale and self._believed.get(key, 0) < version:
                     self._believed[key] = version if key in moving else version + AHEAD
                     self.internals.shield(operators, [number], self._believed[key])
@@ -256,11 +253,6 @@ def _holders(internals: Internals, operators: Sequence[StatefulOperator]) -> set
     """The executors on which the state of these operators is."""
     places = {internals.place([each], number) for each in operators for number in range(each.partitions)}
     return {each for each in places if each is not None}
-
-
-def worker_of(executor: str) -> WorkerId:
-    """The worker that an executor of this id is; the driver is none."""
-    return WorkerId(int(executor)) if executor.isdigit() else WorkerId(-1)
 
 
 def executor_of(executor: Executor) -> WorkerId:

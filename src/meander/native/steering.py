@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 
 from meander.errors import InvalidOption
 from meander.migration.steps import OperatorMove, SteeringPatience, Step
-from meander.types import BinId, WorkerId
-
-PartitionKey = tuple[int, BinId]
-"""Group and partition."""
+from meander.native.stores import Partition
+from meander.types import WorkerId
 
 
 @dataclass(frozen=True)
@@ -44,9 +42,9 @@ class BatchSight:
     """
 
     batch: int
-    tasks: Mapping[PartitionKey, TaskSight]
+    tasks: Mapping[Partition, TaskSight]
     alive: Collection[WorkerId]
-    stale: Mapping[PartitionKey, int] = field(default_factory=dict)
+    stale: Mapping[Partition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class SteeringProtocol:
     """One migration from its first step to its last."""
 
     def __init__(self, steps: Sequence[Step], patience: SteeringPatience) -> None:
-        keys = [(move.operator, move.bin) for step in steps for move in step.moves]
+        keys = [Partition.of(move) for step in steps for move in step.moves]
         if len(keys) != len(set(keys)):
             raise InvalidOption("a partition moves twice in one migration; let the first one end before the second")
         self.steps, self.patience = tuple(steps), patience
@@ -106,12 +104,12 @@ class SteeringProtocol:
         """The step that is being taken."""
         self.arrived: list[OperatorMove] = []
         self.given_up: list[GivenUp] = []
-        self._open: dict[PartitionKey, OperatorMove] = {}
+        self._open: dict[Partition, OperatorMove] = {}
         self._is_steered = False
         self._batches_waited = 0
-        self._tries: dict[PartitionKey, int] = {}
-        self._rows: dict[PartitionKey, int] = {}
-        self._settling: dict[PartitionKey, tuple[OperatorMove, int]] = {}
+        self._tries: dict[Partition, int] = {}
+        self._rows: dict[Partition, int] = {}
+        self._settling: dict[Partition, tuple[OperatorMove, int]] = {}
         self._begin()
 
     @property
@@ -129,10 +127,10 @@ class SteeringProtocol:
         return tuple(self._open.values()) if self._is_steered else ()
 
     @property
-    def concerns(self) -> list[PartitionKey]:
+    def concerns(self) -> list[Partition]:
         """The partitions of the step being taken and of the one after it: what the next sight should show."""
         ahead = self.steps[self.at + 1 : self.at + 2]
-        return [*self._open, *self._settling, *((move.operator, move.bin) for step in ahead for move in step.moves)]
+        return [*self._open, *self._settling, *(Partition.of(move) for step in ahead for move in step.moves)]
 
     def on(self, sight: BatchSight) -> list[SteeringInstruction]:
         """Take in what was seen when a batch ended, and return what to do before the next one."""
@@ -154,7 +152,7 @@ class SteeringProtocol:
     def _begin(self) -> None:
         self._is_steered, self._batches_waited = False, 0
         moves = () if self._is_through else self.steps[self.at].moves
-        self._open = {(move.operator, move.bin): move for move in moves}
+        self._open = {Partition.of(move): move for move in moves}
 
     def _take(self, sight: BatchSight, instructions: list[SteeringInstruction]) -> None:
         for key, move in list(self._open.items()):
@@ -176,7 +174,7 @@ class SteeringProtocol:
 
     def _stale(self, moves: Sequence[OperatorMove], sight: BatchSight) -> tuple[OperatorMove, ...]:
         limit = self.patience.fresh_bytes
-        return tuple(move for move in moves if sight.stale.get((move.operator, move.bin), 0) > limit)
+        return tuple(move for move in moves if sight.stale.get(Partition.of(move), 0) > limit)
 
     def _check(self, sight: BatchSight, instructions: list[SteeringInstruction]) -> tuple[OperatorMove, ...]:
         """Tick off what has arrived; returns what has to be steered again."""
@@ -199,7 +197,7 @@ class SteeringProtocol:
                 again.append(move)
         return tuple(again)
 
-    def _compare(self, key: PartitionKey, task: TaskSight, instructions: list[SteeringInstruction]) -> None:
+    def _compare(self, key: Partition, task: TaskSight, instructions: list[SteeringInstruction]) -> None:
         """Whether a partition has as many rows as it had, give or take what the batch itself did."""
         before = self._rows.get(key)
         if before and not before - task.removed <= task.rows <= before + task.updated:
@@ -222,7 +220,7 @@ class SteeringProtocol:
                 instructions.append(Doubted(move, reason))
             del self._settling[key]
 
-    def _give_up(self, key: PartitionKey, reason: str, instructions: list[SteeringInstruction]) -> None:
+    def _give_up(self, key: Partition, reason: str, instructions: list[SteeringInstruction]) -> None:
         loss = GivenUp(self._open.pop(key), reason)
         self.given_up.append(loss)
         instructions.append(loss)

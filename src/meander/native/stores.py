@@ -7,8 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from meander.migration.steps import OperatorMove
+from meander.types import WorkerId
+
 _STATE_FILE = re.compile(r"(\d+)(?:_[0-9A-Za-z-]+)?\.(snapshot|zip|delta|changelog)")
 _ENTRY = re.compile(r"\{path=([^;]*);.*?isDirectory=(\w+); length=(\d+)")
+
+
+def worker_of(executor: str) -> WorkerId:
+    """The worker that an executor of this id is; -1 for the driver, which is none."""
+    return WorkerId(int(executor)) if executor.isdigit() else WorkerId(-1)
 
 
 class Partition(NamedTuple):
@@ -16,6 +24,11 @@ class Partition(NamedTuple):
 
     group: int
     number: int
+
+    @classmethod
+    def of(cls, move: OperatorMove) -> Partition:
+        """The one that a move is of."""
+        return cls(move.operator, move.bin)
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,11 @@ class TaskRun:
     loads: int = 0
     local: bool = True
     speculative: bool = False
+
+    @property
+    def worker(self) -> WorkerId:
+        """The worker that its executor is; -1 for the driver, which is none."""
+        return worker_of(self.executor)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +19,7 @@ from meander.errors import MeanderError
 from meander.operators.ordering import Flags, Groups, Words, first_of_groups, joined, words
 from meander.operators.sums import add_floats, float_sums, whole_sums
 from meander.route.columns import is_octets, whole_column
-
-if TYPE_CHECKING:
-    from meander.state.table import Table
+from meander.state.table import Table
 
 Parts = list[pa.Array]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,18 +11,14 @@ from meander.errors import InvalidOption
 from meander.operators.accumulators import Accumulator, CountOf, Edge, Extreme, Mean, SumOfFloats, SumOfWhole
 from meander.operators.operator import BinnedOperator, Now, Output, field_of, key_of, listing, output_of
 from meander.operators.ordering import Groups, Words
-from meander.route.columns import is_narrow, is_octets, is_word
+from meander.route.columns import is_narrow, is_octets, is_word, small
 from meander.route.keys import Keys
 from meander.state.spec import TableSpec
-
-if TYPE_CHECKING:
-    from meander.state.table import Table
+from meander.state.table import Table
 
 FUNCTIONS = ("sum", "min", "max", "mean", "count", "first", "last")
 
 Named = Mapping[str, str | Sequence[str]]
-
-_SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 class Aggregation:
@@ -150,7 +146,7 @@ def _stored(name: str, function: str, column: str, kind: pa.DataType | None) -> 
             f"the aggregate {name!r} cannot take the {function} of {column!r} of type {kind}; it takes numbers other "
             "than decimals, booleans, dates, timestamps (of microseconds), strings and binaries"
         )
-    return _SMALL.get(kind, kind)
+    return small(kind)
 
 
 def _time(input: pa.Schema, by: str | None, name: str, function: str) -> str:

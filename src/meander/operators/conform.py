@@ -88,12 +88,12 @@ def _is_lossless(before: pa.Array, after: pa.Array) -> bool:
     return bool(np.all(same(before.cast(pa.float64()), after.cast(pa.float64()))))
 
 
-def is_like(found: pa.DataType, wanted: pa.DataType) -> bool:
+def is_like(first: pa.DataType, second: pa.DataType) -> bool:
     """Whether two types are the same but for the name of a time zone."""
-    both = pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted)
-    return bool(found == wanted or (both and found.unit == wanted.unit and (found.tz is None) == (wanted.tz is None)))
+    both = pa.types.is_timestamp(first) and pa.types.is_timestamp(second)
+    return bool(first == second or (both and first.unit == second.unit and (first.tz is None) == (second.tz is None)))
 
 
-def are_like(found: Sequence[pa.DataType], wanted: Sequence[pa.DataType]) -> bool:
+def are_like(first: Sequence[pa.DataType], second: Sequence[pa.DataType]) -> bool:
     """Whether two lists of types are the same but for the names of time zones."""
-    return len(found) == len(wanted) and all(map(is_like, found, wanted))
+    return len(first) == len(second) and all(map(is_like, first, second))

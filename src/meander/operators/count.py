@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +10,7 @@ import pyarrow as pa
 from meander.operators.operator import BinnedOperator, Now, Output, key_of, output_of
 from meander.route.keys import Keys
 from meander.state.spec import TableSpec
-
-if TYPE_CHECKING:
-    from meander.state.table import Table
+from meander.state.table import Table
 
 
 class Count(BinnedOperator):

@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +22,11 @@ from meander.options import kind
 from meander.route.columns import whole_column
 from meander.route.keys import Keys, KeyType
 from meander.route.schema import schema
-from meander.state import timers
 from meander.state.declare import KeyedTable, Multimap, Timers
+from meander.state.spec import TableSpec
+from meander.state.table import Table
 from meander.state.views import TimersView
 from meander.types import BinId
-
-if TYPE_CHECKING:
-    from meander.state.spec import TableSpec
-    from meander.state.table import Table
 
 SIDE = "__input"
 """The column that says which of two inputs a row is of: 0 left, 1 right."""
@@ -113,7 +110,7 @@ class Custom(BinnedOperator):
 
     def _due(self, name: str, tables: Mapping[str, Table], frontier: int) -> pa.RecordBatch:
         """The timers that are due, each for the last time."""
-        due = TimersView(timers.Timers(tables[name])).take(frontier)
+        due = TimersView(tables[name]).take(frontier)
         if self.only_bin is None or not due.num_rows:
             return due
         key = tables[name].spec.key

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +11,10 @@ import pyarrow as pa
 from meander.errors import InvalidOption
 from meander.operators.operator import BinnedOperator, Now, Output, key_of
 from meander.operators.ordering import Groups, ascending, first_of_groups
-from meander.operators.times import chosen, microseconds, newest_of, time_type, times_of
+from meander.operators.times import Duration, chosen, microseconds, newest_of, time_type, times_of
 from meander.route.keys import Keys
 from meander.state.spec import TableSpec
-
-if TYPE_CHECKING:
-    from meander.state.table import Table
+from meander.state.table import Table
 
 
 class Dedup(BinnedOperator):
@@ -36,7 +33,7 @@ class Dedup(BinnedOperator):
         input: pa.Schema,
         key: Sequence[str],
         time: str | None = None,
-        within: str | float | timedelta | None = None,
+        within: Duration | None = None,
     ) -> None:
         self.input = self.output = input
         self.key = key_of(input, key)

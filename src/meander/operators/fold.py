@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,7 @@ from meander.options import kind
 from meander.route.keys import Keys
 from meander.route.schema import schema
 from meander.state.spec import TableSpec
-
-if TYPE_CHECKING:
-    from meander.state.table import Table
+from meander.state.table import Table
 
 GROUP = "__group"
 

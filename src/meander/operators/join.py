@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,15 +26,11 @@ from meander.operators.pairs import (
     kept_by,
     times_of_sides,
 )
-from meander.operators.times import microseconds, newest_of, times_of
-from meander.operators.window import Duration
+from meander.operators.times import Duration, microseconds, newest_of, times_of
 from meander.route.columns import whole_column
 from meander.route.keys import Keys
-from meander.state.multimap import ranges
-from meander.state.spans import Found, Spans
-
-if TYPE_CHECKING:
-    from meander.state.table import Table
+from meander.state.spans import Lookups, Spans, ranges
+from meander.state.table import Table
 
 MATCHED = "__matched"
 """Whether a row of the left side has had a partner; kept where rows without one come out too."""
@@ -197,7 +193,7 @@ class Join(BinnedOperator):
         return which, numbers * span
 
     def _near(
-        self, lookup: Found, which: Words, times: Words, table: Table, side: int
+        self, lookup: Lookups, which: Words, times: Words, table: Table, side: int
     ) -> Iterator[tuple[Words, Words]]:
         """Looking and stored rows that are near enough in time, in parts of at most `MOST_PAIRS` or of one look-up."""
         stored = np.zeros(lookup.rows.size, np.int64)

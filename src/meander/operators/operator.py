@@ -12,20 +12,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
-from meander.route.keys import KeyType
+from meander.route.keys import Keys, KeyType
+from meander.state.spec import TableSpec
+from meander.state.table import Table
 from meander.types import BinId
-
-if TYPE_CHECKING:
-    from meander.route.keys import Keys
-    from meander.state.spec import TableSpec
-    from meander.state.table import Table
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from meander.kernel import kernel
 from meander.operators.custom import SIDES
 from meander.operators.operator import listing
 from meander.operators.ordering import Flags, Words
-from meander.operators.times import microseconds, time_type
-from meander.operators.window import Duration
+from meander.operators.times import Duration, microseconds, time_type
 from meander.options import kind
 from meander.route.columns import whole_column
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +11,12 @@ import pyarrow as pa
 from meander.operators.aggregate import Named
 from meander.operators.operator import Now, Output
 from meander.operators.ordering import Flags, Groups, Words
-from meander.operators.times import chosen, microseconds, newest_of, stamps, times_of
-from meander.operators.window import END, START, Duration, Windowed
-from meander.route.keys import Keys, KeyType
+from meander.operators.times import Duration, chosen, microseconds, newest_of, stamps, times_of
+from meander.operators.window import END, START, Windowed
+from meander.route.keys import Keys
+from meander.state.spans import positions, ranges
 from meander.state.spec import TableSpec
-
-if TYPE_CHECKING:
-    from meander.state.table import Table
+from meander.state.table import Table
 
 NUMBER, OPEN = "session.number", "sessions.open"
 
@@ -51,7 +50,7 @@ class Sessions(Windowed):
     ) -> None:
         super().__init__(input, key, time, lateness, named, by, emit)
         self.gap = microseconds("gap", gap, least=1)
-        numbered = KeyType((*self.key.fields, (NUMBER, pa.int64())), len(self.key.fields))
+        numbered = self.key.extended((NUMBER, pa.int64()))
         bounds = ((START, self.kind), (END, self.kind))
         self.tables = (
             TableSpec("open", self.key, ((OPEN, pa.int64()),)),
@@ -92,8 +91,7 @@ class Sessions(Windowed):
     def _load(self, heads: Table, table: Table, rows: Words) -> Open:
         """The sessions in the table of the keys at these rows of `heads`."""
         count = heads.column(OPEN)[rows]
-        group = np.repeat(np.arange(rows.size), count)
-        number = _numbers(count)
+        group, number = ranges(np.zeros_like(count), count)
         at = self._at(heads, table, rows[group], number)
         return Open(group, number, at, table.column(START)[at], table.column(END)[at])
 
@@ -122,7 +120,7 @@ class Sessions(Windowed):
         )
         of_old, of_row = session[: kept.size], session[kept.size :]
         count = np.bincount(bounds.group, minlength=keyed.size)
-        number = _numbers(count)
+        number = positions(bounds.group)
         grown = np.bincount(of_row, minlength=bounds.group.size) > 0
         written = grown.copy()
         written[of_old[old.number[kept] != number[of_old]]] = True
@@ -165,7 +163,7 @@ class Open(NamedTuple):
     end: Words
 
 
-class Bounds(NamedTuple):
+class MergedSessions(NamedTuple):
     """Merged sessions, in order of group and time."""
 
     group: Words
@@ -173,13 +171,7 @@ class Bounds(NamedTuple):
     end: Words
 
 
-def _numbers(count: Words) -> Words:
-    """0, 1, .. count - 1 for each count, one behind the other."""
-    ends = np.cumsum(count)
-    return np.arange(int(ends[-1]) if ends.size else 0) - np.repeat(ends - count, count)
-
-
-def _clusters(group: Words, start: Words, end: Words) -> tuple[Words, Bounds]:
+def _clusters(group: Words, start: Words, end: Words) -> tuple[Words, MergedSessions]:
     """Which merged interval each interval belongs to, and those; intervals that touch are merged."""
     order = np.lexsort((start, group))
     group, start, end = group[order], start[order], end[order]
@@ -190,7 +182,7 @@ def _clusters(group: Words, start: Words, end: Words) -> tuple[Words, Bounds]:
     cluster[order] = np.cumsum(apart) - 1
     first = np.flatnonzero(apart)
     last = np.append(first[1:], order.size)[: first.size] - 1
-    return cluster, Bounds(group[first], start[first], reach[last])
+    return cluster, MergedSessions(group[first], start[first], reach[last])
 
 
 def _running_end(group: Words, end: Words) -> Words:

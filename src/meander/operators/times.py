@@ -15,6 +15,8 @@ from meander.operators.ordering import Flags, Words
 from meander.options import kind
 from meander.route.columns import whole_column, words_of
 
+Duration = str | float | timedelta
+
 _UNITS = {
     "us": 1, "microsecond": 1, "ms": 1_000, "millisecond": 1_000, "s": 1_000_000, "sec": 1_000_000, "second": 1_000_000,
     "m": 60_000_000, "min": 60_000_000, "minute": 60_000_000, "h": 3_600_000_000, "hour": 3_600_000_000,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,10 @@ from meander.operators.ordering import Groups, Words, ascending, first_of_groups
 from meander.operators.times import newest_of, time_type
 from meander.options import whole
 from meander.route.columns import column_of_words, is_octets, whole_column, words_of
-from meander.route.keys import Keys, KeyType
+from meander.route.keys import Keys
+from meander.state.spans import positions
 from meander.state.spec import TableSpec
-
-if TYPE_CHECKING:
-    from meander.state.table import Table
+from meander.state.table import Table
 
 PLACE, SIZE, NUMBER, KNOWN, NULLS = "top.place", "top.size", "row.number", "rows.known", "identity.nulls"
 
@@ -91,13 +90,12 @@ class TopK(BinnedOperator):
         def kinds(names: Sequence[str]) -> tuple[tuple[str, pa.DataType], ...]:
             return tuple((name, self.input.field(name).type) for name in names)
 
-        leading = len(self.key.fields)
-        placed = KeyType((*self.key.fields, (PLACE, pa.int64())), leading)
+        placed = self.key.extended((PLACE, pa.int64()))
         top = TableSpec("top", placed, kinds(self.others))
         if self.identity is None:
             return (TableSpec("heads", self.key, ((SIZE, pa.int64()),)), top)
-        known = KeyType((*self.key.fields, *kinds(self.identity), (NULLS, pa.int64())), leading)
-        numbered = KeyType((*self.key.fields, (NUMBER, pa.int64())), leading)
+        known = self.key.extended(*kinds(self.identity), (NULLS, pa.int64()))
+        numbered = self.key.extended((NUMBER, pa.int64()))
         rest = [name for name in self.others if name not in self.identity]
         return (
             TableSpec("heads", self.key, ((SIZE, pa.int64()), (KNOWN, pa.int64()))),
@@ -130,7 +128,7 @@ class TopK(BinnedOperator):
         """The best rows so far of the keys at these rows of `heads`."""
         size = heads.column(SIZE)[rows]
         group = np.repeat(np.arange(rows.size), size)
-        at = self._at(heads, top, rows[group], _positions(group))
+        at = self._at(heads, top, rows[group], positions(group))
         return Ranked(group, self._rows(top, at, self.others))
 
     def _at(self, heads: Table, table: Table, rows: Words, number: Words) -> Words:
@@ -149,14 +147,14 @@ class TopK(BinnedOperator):
         if group.size > self.k:
             good = self._contenders(group, whole_column(rows[self.by]))
         order = good[self._order(group[good], rows.take(pa.array(good)))]
-        order = order[_positions(group[order]) < self.k]
+        order = order[positions(group[order]) < self.k]
         return Ranked(group[order], rows.take(pa.array(order)))
 
     def _contenders(self, group: Words, by: pa.Array) -> Words:
         """The rows that no k rows of their group are better than by `by` alone."""
         keys = list(refinements(by, self.largest))
         order = np.lexsort([*keys[::-1], group])
-        place = _positions(group[order])
+        place = positions(group[order])
         limit = order[np.arange(order.size) - np.maximum(place - (self.k - 1), 0)]
         equal = np.ones(order.size, dtype=np.bool_)
         for key in keys:
@@ -236,7 +234,7 @@ class TopK(BinnedOperator):
         if not new.size:
             return
         new = new[np.argsort(group[new], kind="stable")]
-        number = heads.column(KNOWN)[keyed[group[new]]] + _positions(group[new])
+        number = heads.column(KNOWN)[keyed[group[new]]] + positions(group[new])
         where = self._at(heads, numbers, keyed[group[new]], number)
         for name in self.identity or ():
             numbers.set(name, where, whole_column(rows[name].take(pa.array(new))))
@@ -262,7 +260,7 @@ class TopK(BinnedOperator):
         """All rows that are kept of these groups."""
         heads, known, numbers = tables["heads"], tables["rows"], tables["numbers"]
         group = np.repeat(wanted, heads.column(KNOWN)[keyed[wanted]])
-        at = self._at(heads, numbers, keyed[group], _positions(group))
+        at = self._at(heads, numbers, keyed[group], positions(group))
         identity = self._rows(numbers, at, self.identity or ())
         where = self._known(known, heads.keys(keyed[group]), identity)
         columns = [identity[name] if name in identity.column_names else known.get(name, where) for name in self.others]
@@ -271,7 +269,7 @@ class TopK(BinnedOperator):
     def _write(self, heads: Table, top: Table, keyed: Words, old: Ranked, new: Ranked) -> pa.Table | None:
         """Keep the new best rows where they differ from the old, and return those of the keys that changed."""
         size_old, size_new = (np.bincount(each.group, minlength=keyed.size) for each in (old, new))
-        place = _positions(new.group)
+        place = positions(new.group)
         before = np.flatnonzero(place < size_old[new.group])
         counterpart = (np.cumsum(size_old) - size_old)[new.group[before]] + place[before]
         alike = np.zeros(new.group.size, dtype=np.bool_)
@@ -319,11 +317,3 @@ def _filled(column: pa.Array) -> pa.Array:
         return column.fill_null("" if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) else b"")
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     return column_of_words(words_of(column) * valid, column.type)
-
-
-def _positions(group: Words) -> Words:
-    """The place of each row within its run of equal groups, from 0."""
-    if not group.size:
-        return group
-    starts = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
-    return np.arange(group.size) - np.repeat(starts, np.diff(np.append(starts, group.size)))

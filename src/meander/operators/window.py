@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +12,10 @@ from meander.errors import InvalidOption
 from meander.operators.aggregate import Aggregation, Named
 from meander.operators.operator import BinnedOperator, Now, Output, key_of, output_of
 from meander.operators.ordering import Groups, Words
-from meander.operators.times import microseconds, newest_of, stamps, time_type, times_of
-from meander.route.keys import Keys, KeyType
+from meander.operators.times import Duration, microseconds, newest_of, stamps, time_type, times_of
+from meander.route.keys import Keys
 from meander.state.spec import TableSpec
-
-if TYPE_CHECKING:
-    from meander.state.table import Table
-
-Duration = str | float | timedelta
+from meander.state.table import Table
 
 START, END = "window_start", "window_end"
 
@@ -119,10 +114,8 @@ class Window(Windowed):
             raise InvalidOption(
                 f"slide {slide!r} puts a row into more than {MOST_WINDOWS} windows of {size!r}; make it longer"
             )
-        fields = (*self.key.fields, (START, self.kind))
-        self.tables = (
-            TableSpec("windows", KeyType(fields, len(self.key.fields)), self.aggregation.values, order=START),
-        )
+        by_start = self.key.extended((START, self.kind))
+        self.tables = (TableSpec("windows", by_start, self.aggregation.values, order=START),)
 
     @property
     def options(self) -> dict[str, Any]:

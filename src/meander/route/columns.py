@@ -33,6 +33,14 @@ _NARROW: dict[pa.DataType, np.dtype[Any]] = {
 }
 
 
+_SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+
+def small(type_: pa.DataType) -> pa.DataType:
+    """The type with small offsets of texts and binaries, of which keys and state are."""
+    return _SMALL.get(type_, type_)
+
+
 def is_octets(type_: pa.DataType) -> bool:
     """Whether a column holds texts or binaries, of small or large offsets."""
     kinds = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)

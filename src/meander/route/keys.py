@@ -28,6 +28,7 @@ from meander.route.columns import (
     is_octets,
     is_word,
     octets_of,
+    small,
     whole_column,
     words_of,
 )
@@ -35,8 +36,6 @@ from meander.route.hashing import bins_of, chain, xxhash64
 
 Octets = NDArray[np.uint8]
 Words = NDArray[np.int64]
-
-_SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class KeyType:
     leading: int | None = None
 
     def __post_init__(self) -> None:
-        fields = tuple((name, _SMALL.get(type_, type_)) for name, type_ in self.fields)
+        fields = tuple((name, small(type_)) for name, type_ in self.fields)
         if not fields:
             raise InvalidOption("a key needs at least one column")
         names = [name for name, _ in fields]
@@ -75,6 +74,10 @@ class KeyType:
     def of(cls, schema: pa.Schema | Iterable[pa.Field], leading: int | None = None) -> KeyType:
         """Return the key of all fields of a schema, or of a list of fields; refuses types that are no keys."""
         return cls(tuple((field.name, field.type) for field in schema), leading)
+
+    def extended(self, *fields: tuple[str, pa.DataType]) -> KeyType:
+        """Return the key with further columns, which do not choose the bin."""
+        return KeyType((*self.fields, *fields), self.leading or len(self.fields))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,7 +116,7 @@ class KeyType:
         return _unpacked(offsets, data, self.types)
 
     def _checked(self, name: str, type_: pa.DataType, column: pa.Array) -> pa.Array:
-        same = _SMALL.get(column.type, column.type) == type_
+        same = small(column.type) == type_
         if not same and not (pa.types.is_timestamp(type_) and is_word(column.type) and column.type != pa.int64()):
             raise InvalidOption(f"key column {name!r} is {column.type}, not {type_}; cast it before it is encoded")
         if column.null_count:

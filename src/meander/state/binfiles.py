@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from meander.errors import InvalidOption, NoSpace, TooLarge
 from meander.route.hashing import bits_of, checksum
 from meander.state import write_kernel
-from meander.state.extents import GRANULE, LENGTH, Extents, identity, made, mapped
+from meander.state.extents import GRANULE, LENGTH, Extents, create, identity, mapped
 from meander.state.spec import TableSpec, is_record
 
 Words = NDArray[np.int64]
@@ -259,7 +259,7 @@ class BinFiles:
     def _opened(self) -> tuple[Words, Words]:
         path = self.path / f"{self.spec.name}.directory"
         words = HEADER + self.bins * FIELDS
-        made(path, words)
+        create(path, words)
         everything, self._file = mapped(path, words), identity(path)
         header, directory = everything[:HEADER], everything[HEADER:].reshape(self.bins, FIELDS)
         fingerprint = self._fingerprint()

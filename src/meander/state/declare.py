@@ -15,10 +15,10 @@ import pyarrow as pa
 from meander.errors import InvalidOption
 from meander.route.keys import KeyType
 from meander.route.schema import schema
-from meander.state import multimap, timers
+from meander.state.spans import COUNT, NUMBER
 from meander.state.spec import TableSpec
 from meander.state.table import Table
-from meander.state.views import KeyedView, MultimapView, TimersView
+from meander.state.views import TIME, TIME_TYPE, KeyedView, MultimapView, TimersView
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,13 @@ class Multimap:
         values = _columns(self.value)
         if self.time is not None and self.time not in dict(values):
             raise InvalidOption(f"time is {self.time!r}, no column of the value {self.value!r}; name one of it")
-        return multimap.Multimap.specs(name, _key(self.key, leading), values, self.time)
+        key = _key(self.key, leading)
+        heads = TableSpec(f"{name}-heads", key, ((COUNT, pa.int64()),))
+        return heads, TableSpec(name, key.extended((NUMBER, pa.int64())), values, self.time)
 
     def view(self, name: str, tables: Mapping[str, Table]) -> MultimapView:
         """What the user sees of it."""
-        return MultimapView(multimap.Multimap(tables[f"{name}-heads"], tables[name]))
+        return MultimapView(tables[f"{name}-heads"], tables[name])
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,14 @@ class Timers:
 
     def specs(self, name: str, leading: int | None = None) -> tuple[TableSpec, ...]:
         """The table of this name; the first `leading` columns of the key choose the bin (None: all)."""
-        return (timers.Timers.spec(name, _key(self.key, leading), _columns(self.payload)),)
+        key, payload = _key(self.key, leading), _columns(self.payload)
+        if TIME in (*key.names, *dict(payload)):
+            raise InvalidOption(f"timers {name!r} keep the column name {TIME!r} for when they fire; rename yours")
+        return (TableSpec(name, key.extended((TIME, TIME_TYPE)), payload, TIME),)
 
     def view(self, name: str, tables: Mapping[str, Table]) -> TimersView:
         """What the user sees of it."""
-        return TimersView(timers.Timers(tables[name]))
+        return TimersView(tables[name])
 
 
 def _key(ddl: str, leading: int | None) -> KeyType:

@@ -75,10 +75,10 @@ def reserve(path: Path, ranges: list[tuple[int, int]]) -> None:
         os.close(descriptor)
 
 
-def made(path: Path, words: int) -> bool:
-    """Create a file of exactly this many zero words, with its space reserved; returns False where there is one."""
+def create(path: Path, words: int) -> None:
+    """Create a file of exactly this many zero words, with its space reserved, unless there is one."""
     if path.exists() and path.stat().st_size == words * 8:
-        return False
+        return
     path.unlink(missing_ok=True)
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
@@ -89,7 +89,6 @@ def made(path: Path, words: int) -> bool:
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
-    return True
 
 
 def merged(starts: Words, sizes: Words) -> tuple[Words, Words]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from meander.errors import InvalidOption
 from meander.route.hashing import bits_of, checksum
 from meander.state.base import Base
-from meander.state.extents import identity, made, mapped
+from meander.state.extents import create, identity, mapped
 from meander.state.spec import BIN, TableSpec
 from meander.state.table import Table
 
@@ -41,7 +41,7 @@ class Holding:
     def __init__(self, directory: Path, specs: Sequence[TableSpec], bins: int) -> None:
         self.directory, self.specs, self.bins = directory, tuple(specs), bins
         path, words = directory / "holding", HEADER + bins
-        made(path, words)
+        create(path, words)
         everything = mapped(path, words)
         self._header, self._held = everything[:HEADER], everything[HEADER:]
         self._file = identity(path)

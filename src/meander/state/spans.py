@@ -14,17 +14,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meander.route.keys import Keys, KeyType
-from meander.state.multimap import COUNT, NUMBER, ranges, ranks
 from meander.state.spec import TableSpec
 from meander.state.table import Table
 
 Words = NDArray[np.int64]
 
-SPAN = "__span"
+SPAN, NUMBER, COUNT = "__span", "__number", "__count"
 
 
 @dataclass(frozen=True)
-class Found:
+class Lookups:
     """The rows of look-ups: those of look-up k are `rows[starts[k] : stops[k]]`, as rows of the table."""
 
     starts: Words
@@ -41,8 +40,7 @@ class Spans:
     @staticmethod
     def spec(name: str, key: KeyType, values: tuple[tuple[str, pa.DataType], ...]) -> TableSpec:
         """The table, whose rows fall due by their span."""
-        leading = len(key.fields) if key.leading is None else key.leading
-        numbered = KeyType((*key.fields, (SPAN, pa.int64()), (NUMBER, pa.int64())), leading)
+        numbered = key.extended((SPAN, pa.int64()), (NUMBER, pa.int64()))
         return TableSpec(name, numbered, (*values, (COUNT, pa.int64())), order=SPAN)
 
     def append(self, columns: list[pa.Array], spans: Words, rows: pa.Table) -> None:
@@ -57,7 +55,7 @@ class Spans:
         self.table.mark(at)
         self.table.mark(heads)
 
-    def find(self, columns: list[pa.Array], spans: Words) -> Found:
+    def find(self, columns: list[pa.Array], spans: Words) -> Lookups:
         """The rows of each of these keys in its span. Look-ups of the same key and span share theirs."""
         heads = self.table.touch(self._keys(columns, spans))
         counts = np.zeros(self.table.size, np.int64)
@@ -72,7 +70,7 @@ class Spans:
             *key, span, _ = self.table.keys(distinct)
             further = self._keys(_taken(key, which), span.to_numpy()[which], numbers)
             rows[starts[distinct][which] + numbers] = self.table.touch(further)
-        return Found(starts[heads], stops[heads], rows)
+        return Lookups(starts[heads], stops[heads], rows)
 
     def before(self, start: int) -> Words:
         """All rows in spans that begin before this, in no order."""
@@ -86,3 +84,25 @@ class Spans:
 def _taken(columns: list[pa.Array], at: Words) -> list[pa.Array]:
     picked = pa.array(at)
     return [each.take(picked) for each in columns]
+
+
+def positions(ordered: Words) -> Words:
+    """The place of each row within its run of equal values, from 0."""
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: ordered.size])
+    return np.arange(ordered.size) - np.repeat(starts, np.diff(np.append(starts, ordered.size)))
+
+
+def ranks(heads: Words) -> Words:
+    """For each row, how many rows before it have the same head."""
+    order = np.argsort(heads, kind="stable")
+    rank = np.empty(heads.size, np.int64)
+    rank[order] = positions(heads[order])
+    return rank
+
+
+def ranges(starts: Words, stops: Words) -> tuple[Words, Words]:
+    """All numbers from starts[k] to stops[k] - 1, for each k, with the k they are of."""
+    sizes = stops - starts
+    which = np.repeat(np.arange(starts.size), sizes)
+    behind = np.cumsum(sizes)
+    return which, np.arange(which.size) - np.repeat(behind - sizes - starts, sizes)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from meander.errors import InvalidOption
+from meander.route.columns import small
 from meander.route.keys import KeyType
 
 BIN, DELETED = "__bin", "__deleted"
@@ -30,8 +31,6 @@ _FIXED: dict[pa.DataType, np.dtype[Any]] = {
     pa.float64(): np.dtype(np.float64),
     pa.date32(): np.dtype(np.int32),
 }
-
-_SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 def dtype_of(type_: pa.DataType) -> np.dtype[Any] | None:
@@ -66,7 +65,7 @@ class TableSpec:
     def __post_init__(self) -> None:
         if not self.name or not set(self.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-") or len(self.name) > 64:
             raise InvalidOption(f"a table cannot be named {self.name!r}; take 1 to 64 of a-z, 0-9, _ and -")
-        values = tuple((name, _SMALL.get(type_, type_)) for name, type_ in self.values)
+        values = tuple((name, small(type_)) for name, type_ in self.values)
         object.__setattr__(self, "values", values)
         seen = {BIN, DELETED}
         for name, _ in self.key.fields + values:

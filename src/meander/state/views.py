@@ -1,7 +1,7 @@
 """State as user code sees it: Arrow columns in, Arrow columns out.
 
 Keys are an Array where the key is one column, else a RecordBatch or Table that has the key's columns by name. Extra
-columns are ignored.
+columns are ignored. A view works on the tables of one batch, which its declaration names.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from meander.errors import InvalidOption
 from meander.route.columns import whole_column
 from meander.route.keys import Keys, KeyType
-from meander.state.columns import conformed
-from meander.state.multimap import Multimap
+from meander.state.columns import conformed, to_words, typed_of
+from meander.state.spans import COUNT, ranges, ranks
 from meander.state.table import Table
-from meander.state.timers import Timers
 
 Columns: TypeAlias = pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table
 Words = NDArray[np.int64]
+
+TIME = "time"
+TIME_TYPE = pa.timestamp("us", tz="UTC")
 
 
 class KeyedView:
@@ -60,68 +62,145 @@ class KeyedView:
 
 
 class MultimapView:
-    """Many rows of values for each key, as this batch sees them."""
+    """Many rows of values for each key, as this batch sees them.
 
-    def __init__(self, multimap: Multimap) -> None:
-        self.multimap = multimap
+    Two tables carry them. In `entries` a row's key is the key and a number 0, 1, .. count - 1; `heads` has the count of
+    each key. The numbers have no gaps: when rows are dropped, the last ones take their numbers. So the cost of reading
+    a key depends on its present rows, not on its former ones.
+    """
+
+    def __init__(self, heads: Table, entries: Table) -> None:
+        self.heads, self.entries = heads, entries
+        self.key = heads.spec.key
+        self.names = [name for name, _ in entries.spec.values]
 
     def append(self, keys: Columns, rows: Columns) -> None:
         """Add a row for each key; a key may come several times."""
-        columns = _named(rows, self.multimap.names, "rows")
-        missing = [name for name in self.multimap.names if name not in columns]
-        if missing:
-            raise InvalidOption(f"rows have no column {missing[0]!r}; give {', '.join(self.multimap.names)}")
-        self.multimap.append(
-            _keys(keys, self.multimap.key), pa.table({name: columns[name] for name in self.multimap.names})
-        )
+        values = pa.table(_required(rows, self.names, "rows have"))
+        encoded = _keys(keys, self.key)
+        if len(encoded) != values.num_rows:
+            raise InvalidOption(f"{values.num_rows} rows are given for {len(encoded)} keys")
+        if not len(encoded):
+            return
+        heads = self.heads.touch(encoded)
+        numbers = self.heads.column(COUNT)[heads] + ranks(heads)
+        self.heads.add(COUNT, heads, 1)
+        self.heads.mark(heads)
+        entries = self.entries.touch(self._numbered(self.key.decode(encoded), numbers))
+        for name in self.names:
+            self.entries.set(name, entries, values.column(name))
+        self.entries.mark(entries)
 
     def get(self, keys: Columns) -> tuple[Words, pa.RecordBatch]:
         """All rows of these keys: the position of the key that each belongs to, and the rows, by key, then by time."""
-        which, rows = self.multimap.get(_keys(keys, self.multimap.key))
-        return which, _batch({name: rows.column(name) for name in self.multimap.names})
+        encoded = _keys(keys, self.key)
+        heads = self.heads.touch(encoded)
+        which, numbers = ranges(np.zeros(heads.size, np.int64), self.heads.column(COUNT)[heads])
+        columns = [column.take(pa.array(which)) for column in self.key.decode(encoded)]
+        entries = self.entries.touch(self._numbered(columns, numbers))
+        order = self.entries.spec.order
+        if order is not None:
+            by_time = np.lexsort((to_words(typed_of(self.entries.get(order, entries))), which))
+            which, entries = which[by_time], entries[by_time]
+        return which, _batch({name: self.entries.get(name, entries) for name in self.names})
 
     def counts(self, keys: Columns) -> pa.Array:
         """How many rows each key has."""
-        return pa.array(self.multimap.counts(_keys(keys, self.multimap.key)))
+        heads = self.heads.touch(_keys(keys, self.key))
+        return pa.array(self.heads.column(COUNT)[heads])
 
     def drop_before(self, time: int) -> int:
         """Forget all rows whose time is before `time` (microseconds); returns how many."""
-        return self.multimap.drop_before(time)
+        gone = self.entries.due(time)
+        if gone.size:
+            *columns, numbers = self.entries.keys(gone)
+            heads = self.heads.touch(self.key.encode(columns))
+            self._drop(heads, gone, to_words(typed_of(numbers)))
+        return gone.size
 
     def delete(self, keys: Columns) -> None:
         """Forget all rows of these keys."""
-        self.multimap.delete(_keys(keys, self.multimap.key))
+        encoded = _keys(keys, self.key)
+        heads, first = np.unique(self.heads.touch(encoded), return_index=True)
+        which, numbers = ranges(np.zeros(heads.size, np.int64), self.heads.column(COUNT)[heads])
+        columns = [column.take(pa.array(first[which])) for column in self.key.decode(encoded)]
+        self.entries.discard(self.entries.touch(self._numbered(columns, numbers)))
+        self.heads.discard(heads)
+
+    def _drop(self, heads: Words, gone: Words, numbers: Words) -> None:
+        """Take out the entries `gone`, which have these numbers of these heads, and let the last ones fill the gaps."""
+        whose, place, dropped = np.unique(heads, return_inverse=True, return_counts=True)
+        count = self.heads.column(COUNT)[whose]
+        left = count - dropped
+        # Of the numbers from `left` on, those that stay move into the gaps below; there are as many of either.
+        owner, high = ranges(left, count)
+        taken = np.isin(_pairs(owner, high), _pairs(place, numbers))
+        owner, high = owner[~taken], high[~taken]
+        gap = numbers < left[place]
+        order = np.lexsort((numbers[gap], place[gap]))
+        targets = gone[gap][order]
+        self.entries.discard(gone)
+        if owner.size:
+            columns = [column.take(pa.array(owner)) for column in self.heads.keys(whose)]
+            sources = self.entries.touch(self._numbered(columns, high))
+            for name in self.names:
+                self.entries.set(name, targets, self.entries.get(name, sources))
+            self.entries.mark(targets)
+            self.entries.discard(sources)
+        self.heads.column(COUNT)[whose] = left
+        self.heads.mark(whose)
+        self.heads.discard(whose[left == 0])
+
+    def _numbered(self, columns: list[pa.Array], numbers: Words) -> Keys:
+        return self.entries.spec.key.encode([*columns, pa.array(numbers)])
 
 
 class TimersView:
-    """Timers of keys, as this batch sees them."""
+    """Timers of keys, as this batch sees them: at most one for each key and time. They move with the key's bin."""
 
-    def __init__(self, timers: Timers) -> None:
-        self.timers = timers
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.key = KeyType(table.spec.key.fields[:-1], table.spec.key.leading)
 
     def set(self, time: pa.Array | Words | int, keys: Columns, payload: Columns | None = None) -> None:
         """Set a timer for each key at its time, with its payload; it fires once the event-time frontier is past it."""
-        names = [name for name, _ in self.timers.table.spec.values]
-        table = None
-        if payload is not None and names:
-            columns = _named(payload, names, "the payload")
-            missing = [name for name in names if name not in columns]
-            if missing:
-                raise InvalidOption(f"the payload has no column {missing[0]!r}; give {', '.join(names)}")
-            table = pa.table({name: columns[name] for name in names})
-        self.timers.set(time, _keys(keys, self.timers.key), table)
+        names = [name for name, _ in self.table.spec.values]
+        columns = {} if payload is None or not names else _required(payload, names, "the payload has")
+        rows = self._touch(time, keys)
+        for name, type_ in self.table.spec.values:
+            self.table.set(name, rows, columns[name] if columns else pa.nulls(rows.size, type_))
+        self.table.mark(rows)
 
     def cancel(self, time: pa.Array | Words | int, keys: Columns) -> None:
         """Forget the timer of each key at its time, if there is one."""
-        self.timers.cancel(time, _keys(keys, self.timers.key))
+        rows = self._touch(time, keys)
+        self.table.discard(rows[self.table.present[rows]])
 
     def due(self, upto: int) -> pa.RecordBatch:
         """The timers before `upto` (microseconds), by time, then by key; they stay."""
-        return _batch(_named(self.timers.due(upto), [], "timers"))
+        return self._shown(self.table.due(upto))
 
     def take(self, upto: int) -> pa.RecordBatch:
         """The timers before `upto` (microseconds), by time, then by key; they are forgotten."""
-        return _batch(_named(self.timers.take(upto), [], "timers"))
+        rows = self.table.due(upto)
+        shown = self._shown(rows)
+        self.table.discard(rows)
+        return shown
+
+    def _shown(self, rows: Words) -> pa.RecordBatch:
+        keys = dict(zip(self.table.spec.key.names, self.table.keys(rows), strict=True))
+        return _batch(keys | {name: self.table.get(name, rows) for name, _ in self.table.spec.values})
+
+    def _touch(self, time: pa.Array | Words | int, keys: Columns) -> Words:
+        """The rows of the timers of these keys at their times (microseconds or timestamps)."""
+        encoded = _keys(keys, self.key)
+        if isinstance(time, int):
+            time = np.full(len(encoded), time, np.int64)
+        if not isinstance(time, pa.Array | pa.ChunkedArray):
+            time = pa.array(np.asarray(time, np.int64))
+        if len(time) != len(encoded):
+            raise InvalidOption(f"{len(time)} times are given for {len(encoded)} keys")
+        return self.table.touch(self.table.spec.key.encode([*self.key.decode(encoded), time.cast(TIME_TYPE)]))
 
 
 def _batch(columns: dict[str, pa.Array | pa.ChunkedArray]) -> pa.RecordBatch:
@@ -139,9 +218,20 @@ def _named(data: Columns, names: list[str], what: str) -> dict[str, pa.Array | p
     raise InvalidOption(f"{what} are {type(data).__name__}; give an Array, a RecordBatch or a Table")
 
 
-def _keys(data: Columns, type_: KeyType) -> Keys:
-    columns = _named(data, list(type_.names), "keys")
-    for name in type_.names:
+def _required(data: Columns, names: list[str], what: str) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """The columns of these names; refuses data that lacks one. `what` is the beginning of the sentence that says so."""
+    columns = _named(data, names, what.rpartition(" ")[0])
+    for name in names:
         if name not in columns:
-            raise InvalidOption(f"keys have no column {name!r}; give {', '.join(type_.names)}")
+            raise InvalidOption(f"{what} no column {name!r}; give {', '.join(names)}")
+    return {name: columns[name] for name in names}
+
+
+def _keys(data: Columns, type_: KeyType) -> Keys:
+    columns = _required(data, list(type_.names), "keys have")
     return type_.encode([conformed(columns[name], want, name) for name, want in type_.fields])
+
+
+def _pairs(owner: Words, number: Words) -> NDArray[np.void]:
+    both = np.ascontiguousarray(np.column_stack([owner.astype(np.int64), number.astype(np.int64)]))
+    return both.view([("owner", np.int64), ("number", np.int64)]).reshape(-1)
