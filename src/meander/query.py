@@ -38,10 +38,8 @@ class Query:
         self._run = run
         driver = run.driver
         self._mover = Mover(run, driver.settings.budget, driver.settings.executors_within_s, driver.clock, background)
-        self._mover.operator_options["mtm"] = {
-            operator: {"outlook": outlook}
-            for operator, outlook in outlooks_in(driver.log.location, len(driver.operators)).items()
-        }
+        outlooks = outlooks_in(driver.log.location, len(driver.operators))
+        self._mover.prefer("mtm", {operator: {"outlook": outlook} for operator, outlook in outlooks.items()})
         self._balancer: Balancer | None = None
         self._companions: list[Companion] = []
         protocol = driver.coordinator.protocol
@@ -183,7 +181,7 @@ class Query:
         """
         driver = self._run.driver
         outlooks = look_ahead(driver, operators_of(operator, self.operators), history, lo, hi, tau, gamma, options)
-        self._mover.operator_options["mtm"] |= {at: {"outlook": outlook} for at, outlook in outlooks.items()}
+        self._mover.prefer("mtm", {at: {"outlook": outlook} for at, outlook in outlooks.items()})
         return {self.operators[at]: outlook for at, outlook in outlooks.items()}
 
     def rebalance(self, tau: float = 0.2, *, operator: str | int | None = None, **options: Any) -> Any:

@@ -124,14 +124,12 @@ OF_SPARK = {"_jvm", "_jsc", "_jdf", "_jc", "_jsq", "_jsparkSession", "_gateway",
 
 EXCEPTIONS = {
     "src/meander/kernel.py": {"_numba_type_"},  # Numba asks for it by this name
-    "src/meander/engine/driver/monitor.py": {"_samples", "_last_ms"},  # `adopt`: of another object of its class
-    "src/meander/migration/coordinator.py": {"_states"},  # `adopt`, too
     # Programs on plain Spark that Meander is compared with, and what a cluster is looked at with.
     "lab/src/meander_lab/benchmarks/engine_peers.py": OF_SPARK,
     "lab/src/meander_lab/benchmarks/migrate.py": {"_ActionType"},
     "lab/src/meander_lab/benchmarks/migrate_native.py": {"_streamingCheckpointManager"},
     "lab/src/meander_lab/benchmarks/native_case.py": OF_SPARK,
-    "lab/src/meander_lab/benchmarks/native_phases.py": {"_streamingCheckpointManager", "_placement"},
+    "lab/src/meander_lab/benchmarks/native_phases.py": {"_streamingCheckpointManager"},
     "lab/src/meander_lab/benchmarks/nexmark_peers.py": OF_SPARK,
     "tests/contract/runtimes.py": OF_SPARK,
     "tests/spark/test_operators.py": OF_SPARK,

@@ -76,13 +76,11 @@ def attempts_over():
         owner = np.arange(BINS, dtype=np.int64) * workers // BINS
         holdings, record = Holdings(), BinRecord([owner] * operators)
         chosen = {"attempts": 4, "executors_within_s": 1.0, **settings}
-        attempts = Attempts(
+        return Attempts(
             [SumOperator(BINS)] * operators, jobs, Placement(cluster, holdings, "run", ManualClock()),
             Coordinator(record, holdings, EventLog(), workers, {}), EventTime([None] * operators, [None] * operators),
             log, Settings("memory://checkpoint", workers, BINS, **chosen),
         )  # fmt: skip
-        attempts.query_id = "q"
-        return attempts
 
     return make
 
@@ -102,7 +100,7 @@ def test_an_attempt_that_succeeds_is_the_only_one(attempts_over):
     attempts = attempts_over(jobs)
     result = attempts.run("rows", 0, 0)
     [job] = jobs.jobs
-    assert job.tag == "meander-q-0-0-1"
+    assert job.tag == "meander-run-0-0-1"
     assert job.routings[0].slots == (0,) * 4 + (1,) * 4
     assert [place.executor for place in job.places] == ["1", "2"]
     assert job.barrier

@@ -29,8 +29,9 @@ def counts(rows=None, state=None):
     return BinCounts(rows, state, state * 10)
 
 
-def coordinator_of(*owners, version=0, workers=2, **note):
-    return Coordinator(record_of(*owners, version=version), Holdings(), EventLog(ManualClock()), workers, note)
+def coordinator_of(*owners, version=0, workers=2, before=None, **note):
+    record, events = record_of(*owners, version=version), EventLog(ManualClock())
+    return Coordinator(record, Holdings(), events, workers, note, before)
 
 
 def step(number, *bins, source=A, target=C, operator=0):
@@ -270,8 +271,7 @@ def test_in_one_process_the_next_driver_knows_what_was_before():
     version(before, 1)
     version(before, 2)
     before.begin([step(0, 1)], CopyBudget())  # never committed
-    after = coordinator_of()
-    after.adopt(before)
+    after = coordinator_of(before=before)
     assert after.count == 2
     assert after.state(1).outcome == "done"
     assert (after.state(2).outcome, after.state(2).reason) == ("replaced", "the query was started anew")

@@ -28,7 +28,7 @@ def plain(message):
 def test_a_control_message_travels_unchanged():
     bins = np.arange(8)
     sent = Control(
-        "q", Token(3, 7, 1), 0, 4, 1, "host:1:2", "d", "file:///c", 8, owned=bins < 3, held=bins < 5,
+        Token(3, 7, 1), 0, 4, 1, "host:1:2", "d", "file:///c", 8, owned=bins < 3, held=bins < 5,
         advance=({"path": "a"},), loadable=bins == 5, load=(FilePart({"path": "x"}, bins == 5),), copy=(5, 2),
         copy_ms=7.5, snapshot=bins == 1, frontier=9, previous=8, wave=(1, 4), fsync=True,
     )  # fmt: skip

@@ -4,17 +4,24 @@ import json
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from meander.checkpoint.entries import OperatorCommit
+from meander.checkpoint.location import Location
+from meander.clock import ManualClock
 from meander.engine.driver.commit import Frontier
 from meander.engine.driver.monitor import MAX_SAMPLES, WINDOW, Monitor
+from meander.engine.driver.run import QueryRun
+from meander.engine.driver.settings import Settings
 from meander.engine.spark.stream import rows_behind
 from meander.engine.worker.messages import TaskReport, Token
 from meander.measure import Resources, load_imbalance
 from meander.operators.count import Count
 from meander.operators.join import Join
 from meander.route.schema import schema
+from meander.testing.inprocess import InProcessCluster, InProcessJobs, MemorySink
+from meander.testing.stream import InProcessLaunch
 
 BINS = 4
 OWNERS = np.array([0, 0, 1, 1])
@@ -182,14 +189,28 @@ def test_only_so_many_samples_are_kept_and_they_are_the_last():
     assert [sample.batch for _, sample in told] == list(range(3, MAX_SAMPLES + 3))
 
 
-def test_a_monitor_goes_on_where_the_one_before_it_was():
-    before, told = watched([JOIN], FIGURE_4, FIGURE_4)
-    after = Monitor([JOIN], BINS)
-    after.adopt(before)
-    assert after.is_watched
-    after.note(2, 3500, FIGURE_4, [OWNERS])
-    assert [(sample.batch, sample.interval_s) for sample in after.samples(0)] == [(1, 1.0), (2, 2.5)]
-    assert after.samples(0)[0] is told[0][1]
+def test_a_query_that_is_started_again_goes_on_with_what_was_measured_before(tmp_path):
+    clock, cluster = ManualClock(), InProcessCluster(tmp_path / "executors", 2)
+    settings = Settings(str(tmp_path / "checkpoint"), 2, BINS)
+    jobs = InProcessJobs([COUNT], SIDE, cluster, MemorySink())
+    launch = InProcessLaunch([COUNT], Location.of(settings.checkpoint), cluster, jobs, settings, clock, 2)
+    run = QueryRun(launch, clock)
+    rows = pa.table({"k": [1, 2, 3], "ts": [0, 0, 0]}).cast(SIDE)
+    for _ in range(3):
+        clock.advance(1.0)
+        run.stream.put(rows)
+    before = run.view(0).samples
+    first = run.driver
+    run.relaunch()
+    assert run.driver is not first
+    assert run.driver.monitor.is_watched
+    clock.advance(2.5)
+    run.stream.put(rows)
+    after = run.view(0).samples
+    assert [(sample.batch, sample.interval_s) for sample in after] == [(1, 1.0), (2, 1.0), (3, 2.5)]
+    assert after[0] is before[0]
+    assert [each["version"] for each in run.driver.loop.progress] == [0, 1, 2, 3]
+    run.stop()
 
 
 def source(reached, newest):

@@ -10,7 +10,7 @@ from meander.migration.ledger import Ledger
 from meander.migration.movable import EngineStatus, MigrationState, Recruits, StaleLedger, VersionTime
 from meander.migration.mover import Mover
 from meander.migration.orders import Phase
-from meander.migration.request import Proposal, propose
+from meander.migration.request import Live, Proposal, propose
 from meander.migration.steps import CopyBudget
 
 BINS = 8
@@ -19,7 +19,7 @@ BINS = 8
 class FakeEngine:
     """Two operators of eight bins; every version flips one step of the migration under way."""
 
-    unit, recruits_first = "bins", False
+    unit, mode, remainder = "bins", Live(), "started again, it goes on with the rest"
     operators, bins = {0: "0:count", 1: "1:sum"}, BINS
 
     def __init__(self, clock):
@@ -44,6 +44,9 @@ class FakeEngine:
 
     def propose(self, request):
         return propose(request, self.ledger(), self.operators, self.status().workers)
+
+    def draft(self, request):
+        return self.propose(request)
 
     def submit(self, revision, steps, budget):
         if self.stale_times:
@@ -171,7 +174,7 @@ def test_options_go_to_whom_they_belong(mover):
     assert request.executors_within_s == 5
     assert mover.request("rebalance", 0, {}).budget == CopyBudget(copy_bytes=400)
     assert mover.request("rebalance", 0, {}).executors_within_s == 30
-    mover.operator_options["free"] = {0: {"known": 1}}
+    mover.prefer("free", {0: {"known": 1}})
     assert mover.request("rebalance", 0, {"planner": "free"}).operator_options == {0: {"known": 1}}
     for options, problem in [
         ({"speed": 1}, "rebalance has no option 'speed'"),

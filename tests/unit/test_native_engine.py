@@ -29,7 +29,7 @@ def events(attached, *names):
 
 def test_status_ledger_and_operators_are_those_of_what_was_watched(spark):
     engine = spark.engine
-    assert (engine.unit, engine.recruits_first, engine.bins) == ("partitions", True, 6)
+    assert (engine.unit, engine.mode.name, engine.bins) == ("partitions", "native", 6)
     assert engine.operators == {0: "0:count"}
     status = engine.status()
     assert (status.is_active, status.workers) == (True, (0,))

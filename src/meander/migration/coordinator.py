@@ -34,21 +34,37 @@ class Coordinator:
     """How the bins of a query change hands. Every method that changes something is called under the driver's lock."""
 
     def __init__(
-        self, record: BinRecord, holdings: Holdings, events: EventLog, workers: int, note: Mapping[str, Any]
+        self,
+        record: BinRecord,
+        holdings: Holdings,
+        events: EventLog,
+        workers: int,
+        note: Mapping[str, Any],
+        before: Coordinator | None = None,
     ) -> None:
+        """Go on from what was committed; `before` is a coordinator of the same query in this process."""
         self.record, self.holdings, self.events = record, holdings, events
         self.wanted: list[int] = note.get("wanted") or [workers] * len(record.owners)
         """How many workers each operator is to have: as started, or as moved since; a loss does not change it."""
         self.requested: int | None = note.get("asked")
         """The number of workers that the user named at the last start, if any."""
         self.protocol = Protocol.from_json(note.get("migration"))
-        self.count: int = note.get("migrations", 0)
+        self.count: int = max(note.get("migrations", 0), before.count if before else 0)
         """How many migrations there have been."""
         self.orders = Orders()
-        self._states: dict[int, MigrationState] = {}
+        self.states: dict[int, MigrationState] = self._ended(before.states if before else {})
+        """How far the last migrations are, or how they ended, by number."""
         self._last_workers = 0
         if self.protocol.migration is not None:
-            self._states[self.protocol.migration] = MigrationState(dict(self.protocol.phases))
+            self.states[self.protocol.migration] = MigrationState(dict(self.protocol.phases))
+
+    def _ended(self, states: Mapping[int, MigrationState]) -> dict[int, MigrationState]:
+        """The migrations of a coordinator before this one; what it did not commit is over."""
+        why = "the query was started anew"
+        return {
+            number: state if state.outcome is not None else state.finished("replaced", why, self.record.version)
+            for number, state in states.items()
+        }
 
     @property
     def participants(self) -> list[WorkerId]:
@@ -88,16 +104,7 @@ class Coordinator:
 
     def state(self, migration: int) -> MigrationState:
         """How far a migration is, or how it ended; of the last few."""
-        return self._states[migration]
-
-    def adopt(self, before: Coordinator) -> None:
-        """Know the migrations of a coordinator of the same query before this one; what it did not commit is over."""
-        states = dict(before._states)
-        for number, state in states.items():
-            if state.outcome is None and number != self.protocol.migration:
-                states[number] = state.finished("replaced", "the query was started anew", self.record.version)
-        self._states = states | self._states
-        self.count = max(self.count, before.count)
+        return self.states[migration]
 
     def begin(self, steps: Sequence[Step], budget: CopyBudget) -> int:
         """Begin a migration, in place of the one under way, and return its number."""
@@ -121,12 +128,12 @@ class Coordinator:
         self.count += 1
         self._open_state()
         phases = {step.number: Phase.RELEASED for step in steps}
-        self._states[self.count] = MigrationState(phases, "done", "", self.record.version)
+        self.states[self.count] = MigrationState(phases, "done", "", self.record.version)
         return self.count
 
     def _open_state(self) -> None:
-        self._states[self.count] = MigrationState({})
-        self._states.pop(self.count - MAX_STATES, None)
+        self.states[self.count] = MigrationState({})
+        self.states.pop(self.count - MAX_STATES, None)
 
     def _after(self, steps: Iterable[Step]) -> list[Owners]:
         """Who owns each bin once these steps have been taken."""
@@ -143,19 +150,19 @@ class Coordinator:
         for each in instructions:
             match each:
                 case Entered(migration, step, phase):
-                    self._states[migration] = self._known(migration).entered(step, phase)
+                    self.states[migration] = self._known(migration).entered(step, phase)
                     self.events.emit(str(phase), version=version + 1, migration=migration, step=step)
                 case Finished(migration, outcome, reason):
                     if outcome in ("cancelled", "failed"):
                         self.wanted = [len(np.unique(owner)) for owner in self.record.owners]
-                    self._states[migration] = self._known(migration).finished(outcome, reason, version)
+                    self.states[migration] = self._known(migration).finished(outcome, reason, version)
                     self.events.emit("finished", version=version, migration=migration, outcome=outcome, reason=reason)
                 case _:
                     pass
         return instructions
 
     def _known(self, migration: int) -> MigrationState:
-        return self._states.get(migration, MigrationState({}))
+        return self.states.get(migration, MigrationState({}))
 
     # --- versions --------------------------------------------------------------------------
 

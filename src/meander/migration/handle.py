@@ -34,8 +34,7 @@ class Migration:
         self.engine, self.request, self.proposal = engine, request, proposal
         self.number: int | None = None
         """Its number once it is under way; events carry it."""
-        self.rows_held, self.longest_hold_ms = 0, 0.0
-        """For modes that hold rows back: how many, and for how long at most."""
+        self._rows_held, self._longest_hold_ms = 0, 0.0
         self._clock = clock or SystemClock()
         self._began_s = self._clock.now_s()
         self._ended_s: float | None = None
@@ -119,8 +118,7 @@ class Migration:
         after = [each.took_ms for each in now.times if last is not None and each.version > last]
         end_s = self._clock.now_s() if self._ended_s is None else self._ended_s
         return MigrationReport(
-            mode="native" if self.engine.recruits_first else self.request.mode.name,
-            outcome=self.status, reason=self.reason,
+            mode=self.request.mode.name, outcome=self.status, reason=self.reason,
             planner=next(iter(self.plans.values())).planner if self.plans else self._planner,
             planner_ms=self.proposal.planner_ms,
             remarks=(*self.proposal.notes, *self._state.remarks, *self._remarks),
@@ -129,7 +127,7 @@ class Migration:
             bins=progress.bins, bytes=progress.bytes, steps=progress.steps,
             versions=len(during), duration_s=end_s - self._began_s,
             before=Latency.of(_took_ms(self._before)), during=Latency.of(during), after=Latency.of(after),
-            rows_held=self.rows_held, longest_hold_ms=round(self.longest_hold_ms, 1),
+            rows_held=self._rows_held, longest_hold_ms=round(self._longest_hold_ms, 1),
             rows_misrouted=now.misrouted - self._before.misrouted,
             processes_before=self._before.processes, processes_after=self._processes_after or now.processes,
             executors={
@@ -168,9 +166,7 @@ class Migration:
     def _cut_short(self) -> str:
         progress = self.progress
         done = f"the query has ended with {progress.bins} of {progress.of_bins} {progress.unit} moved"
-        if self.engine.recruits_first:
-            return f"{done}; nothing was lost, and Spark places its state anew"
-        return f"{done}; started again, it goes on with the rest"
+        return f"{done}; {self.engine.remainder}"
 
     def cancel(self) -> None:
         """Move nothing more: bins that have flipped stay where they are, copies of the others are dropped."""
@@ -223,6 +219,15 @@ class Migration:
         now = self.engine.status()
         self._is_running, self._first_version, self._before = True, now.version + 1, now
 
+    def know_as(self, number: int) -> None:
+        """Its number at the engine, for modes that move bins without `submit`."""
+        self.number = number
+
+    def note_hold(self, rows: int, longest_ms: float = 0.0) -> None:
+        """For modes that hold rows back: so many more had to wait, and for how long at most."""
+        self._rows_held += rows
+        self._longest_hold_ms = max(self._longest_hold_ms, longest_ms)
+
     def submit(self, budget: Budget | None = None) -> None:
         """Give the steps to the engine; plan again first if anything has changed."""
         if self.request.at_time is not None:
@@ -255,8 +260,6 @@ class Migration:
             self._last_version = now.version
         self._ended_s = self._ended_s or self._clock.now_s()
         self.request.mode.ended(self)
-        if self.engine.recruits_first:
-            self.engine.emit("migration", outcome=outcome, reason=reason, partitions=self.progress.bins)
         self._processes_after = now.processes
         self._ended.set()
 
@@ -290,11 +293,10 @@ class Migration:
                 raise MigrationFailed("the query ended before the time of this migration")
 
     def _recruit(self) -> None:
-        if self._cancelled.is_set():
-            return
-        self._recruits = self.engine.recruit(self.request, self.proposal.workers, self._cancelled)
-        if self.engine.recruits_first and self.request.workers is not None and not self._cancelled.is_set():
-            self.plan_again()
+        if not self._cancelled.is_set():
+            self._recruits = self.engine.recruit(self.request, self.proposal.workers, self._cancelled)
+        if self._recruits.arrived and not self._cancelled.is_set():
+            self.plan_again()  # with the executors that have come
 
     def _follow(self) -> None:
         """Wait until it is over; empty executors again that have got something back meanwhile, and clean up."""

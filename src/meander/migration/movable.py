@@ -16,7 +16,7 @@ from meander.migration.steps import Budget, Step
 from meander.types import Bytes, WorkerId
 
 if TYPE_CHECKING:
-    from meander.migration.request import Proposal, Request
+    from meander.migration.request import Mode, Proposal, Request
 
 logger = logging.getLogger("meander")
 
@@ -120,8 +120,10 @@ class Movable(Protocol):
 
     unit: str
     """What bins are called: "bins", or "partitions"."""
-    recruits_first: bool
-    """Whether a plan for more workers can only be made when their executors are there."""
+    mode: Mode
+    """How bins are moved where a request does not say otherwise."""
+    remainder: str
+    """What becomes of the rest of a migration when the query ends."""
 
     @property
     def operators(self) -> Mapping[int, str]:
@@ -142,6 +144,9 @@ class Movable(Protocol):
 
     def propose(self, request: Request) -> Proposal:
         """Plan what a request asks for, from the assignment as it is now."""
+
+    def draft(self, request: Request) -> Proposal:
+        """The plan to begin with; one without steps where that has to wait for executors, and is then made again."""
 
     def submit(self, revision: int, steps: Sequence[Step], budget: Budget) -> int:
         """Carry out a plan, in place of the one under way, and return its number.

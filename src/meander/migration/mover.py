@@ -36,15 +36,20 @@ class Mover:
         self.engine, self.defaults, self.executors_within_s = engine, defaults, executors_within_s
         self.migration: Migration | None = None
         """The migration under way, or the last one."""
-        self.operator_options: dict[str, dict[int, dict[str, Any]]] = {}
-        """What a planner is given for an operator, where the request does not say otherwise, by planner."""
+        self._operator_options: dict[str, dict[int, Mapping[str, Any]]] = {}
         self._clock, self._background = clock or SystemClock(), background
+
+    def prefer(self, planner: str, options: Mapping[int, Mapping[str, Any]]) -> None:
+        """Give a planner these options for an operator from here on, where the request does not say otherwise."""
+        self._operator_options[planner] = {**self._operator_options.get(planner, {}), **options}
 
     def request(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Request:
         """Check options and make a request of them."""
         operators = operators_of(operator, self.engine.operators)
-        known = self.operator_options.get(str(options.get("planner")), {})
-        return request_of(kind, operators, self.engine.bins, self.defaults, self.executors_within_s, options, known)
+        known = self._operator_options.get(str(options.get("planner")), {})
+        return request_of(
+            kind, operators, self.engine.bins, self.engine.mode, self.defaults, self.executors_within_s, options, known
+        )  # fmt: skip
 
     def propose(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Proposal:
         """What would move."""
@@ -57,8 +62,7 @@ class Mover:
         request = self.request(kind, operator, options)
         if dry_run:
             return self.engine.propose(request)
-        later = self.engine.recruits_first and request.workers is not None
-        proposal = Proposal({}, (), 0, 0, 0, ()) if later else self.engine.propose(request)
+        proposal = self.engine.draft(request)
         self.engine.check_active("move its bins")
         return self.move(request, proposal)
 
@@ -85,6 +89,7 @@ def request_of(
     kind: str,
     operators: tuple[int, ...],
     bins: int,
+    mode: Mode,
     defaults: Budget,
     within_s: float,
     options: Mapping[str, Any],
@@ -96,13 +101,15 @@ def request_of(
         kind: rescale, rebalance or move.
         operators: the operators concerned.
         bins: how many bins each of them has.
+        mode: how bins are moved where the options do not say otherwise.
         defaults: the budget where the options do not say otherwise.
         within_s: how long to wait for executors where the options do not say otherwise.
         options: everything else; `Request` has what is not a planner's or a schedule's.
         operator_options: what the planner is given for an operator, where the options do not say otherwise.
     """
     rest = dict(options)
-    mode = _chosen("mode", rest.pop("mode", "live"), modes())
+    if "mode" in rest:
+        mode = _chosen("mode", rest.pop("mode"), modes())
     batch, moment = _moment(rest.pop("at", None))
     planner, cut = rest.pop("planner", "free"), rest.pop("schedule", "batched")
     known = {"planner": planners(), "schedule": schedules()}

@@ -12,6 +12,7 @@ import numpy as np
 from meander.clock import Clock, SystemClock
 from meander.control.policies import View
 from meander.errors import QueryFailed
+from meander.migration.handle import Migration
 from meander.migration.ledger import Ledger, Owners
 from meander.migration.movable import (
     EngineStatus,
@@ -22,7 +23,7 @@ from meander.migration.movable import (
     StaleLedger,
     VersionTime,
 )
-from meander.migration.request import Proposal, Request, propose
+from meander.migration.request import Live, Mode, Proposal, Request, propose
 from meander.migration.steps import Budget, SteeringPatience, Step
 from meander.native.batches import Sampler
 from meander.native.moving import SteeringRun
@@ -34,11 +35,23 @@ from meander.types import WorkerId
 MAX_RUNS = 100
 
 
+class Steered(Live):
+    """Let Spark do it, batch by batch, by telling it where partitions are."""
+
+    name = "native"
+
+    def ended(self, migration: Migration) -> None:
+        """Say so among the events."""
+        outcome, reason = migration.status, migration.reason
+        migration.engine.emit("migration", outcome=outcome, reason=reason, partitions=migration.progress.bins)
+
+
 class NativeEngine:
     """One run of a query of Spark's own. A worker is an executor, a version is a batch, an operator is a group."""
 
     unit = "partitions"
-    recruits_first = True
+    mode: Mode = Steered()
+    remainder = "nothing was lost, and Spark places its state anew"
 
     def __init__(self, placement: StatePlacement, clock: Clock | None = None) -> None:
         self.placement, self.watch = placement, placement.watch
@@ -149,6 +162,10 @@ class NativeEngine:
             options = {"max_bins": max(1, len(self.placement.workers)), "max_in": 1, **options}
         among = workers if request.among is None else request.among
         return propose(replace(request, among=among, schedule_options=options), ledger, self.operators, workers)
+
+    def draft(self, request: Request) -> Proposal:
+        """No plan yet where executors have to come first: nobody knows what they will be called."""
+        return Proposal({}, (), 0, 0, 0, ()) if request.workers is not None else self.propose(request)
 
     def submit(self, revision: int, steps: Sequence[Step], budget: Budget) -> int:
         """Carry out a plan, in place of the one under way, once that one steers no more."""

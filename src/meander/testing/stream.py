@@ -6,11 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from meander.checkpoint.identity import SPARK, Identity, check_spark_part
+from meander.checkpoint.identity import SPARK
 from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
 from meander.clock import Clock
-from meander.engine.driver.driver import Driver
+from meander.engine.driver.driver import Driver, claim
 from meander.engine.driver.ports import Cluster, Jobs, Rows
 from meander.engine.driver.settings import Settings
 from meander.migration.steps import Step
@@ -96,20 +95,13 @@ class InProcessLaunch:
 
     def start(self, moved: Sequence[Step] = (), before: Driver | None = None) -> tuple[Driver, InProcessStream]:
         """Check everything, claim the checkpoint and start."""
-        Identity.of(self.settings.bins, [each.fingerprint for each in self.operators]).settle(self.location)
-        log = Log.open(self.location)
-        check_spark_part(log)
-        log.claim(self.name, self.starts)
+        log = claim(self.location, self.settings, self.operators, self.name, self.starts)
         self.starts += 1
         run = f"{self.name}-{self.starts}"
         driver = Driver(
-            self.operators, self.cluster, self.jobs, self.settings, log, self.clock, run, background=False
+            self.operators, self.cluster, self.jobs, self.settings, log, self.clock, run, False, before
         )  # fmt: skip
-        if before is not None:
-            driver.inherit(before)
-            driver.coordinator.take_over(moved)
-        driver.coordinator.start(self.requested, self.settings.workers)
-        driver.attempts.settle()
+        driver.start(self.requested, None if before is None else moved)
         stream = self.stream(self.location, driver)
-        driver.attach(stream)
+        driver.loop.attach(stream)
         return driver, stream

@@ -29,9 +29,10 @@ class Pause(AtOnce):
             migration.plan_again()
             migration.mark_running()
             number = driver.coordinator.begin(migration.steps, copy_budget(migration.request, self.name))
-            migration.number = number
+            migration.know_as(number)
             while driver.coordinator.protocol.migration == number:
                 driver.loop.tick()
-            migration.longest_hold_ms = (driver.clock.now_s() - began_s) * 1000
+            held_ms = (driver.clock.now_s() - began_s) * 1000
             version = driver.loop.version
-        migration.rows_held = rows_of_first_batch(run, version) or 0
+        migration.note_hold(0, held_ms)
+        migration.note_hold(rows_of_first_batch(run, version) or 0)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from meander.checkpoint.entries import Json
 from meander.engine.driver.batch_loop import Batch, BatchLoop
-from meander.engine.driver.hook import NoHook
 from meander.engine.spark.exchange import bin_of
 from meander.engine.spark.jobs import SparkJobs
 from meander.engine.worker.messages import pack, unpack
@@ -51,7 +50,7 @@ class PauseBins:
         """Copy without a limit, and hold rows back meanwhile."""
         loop = run_of(migration).driver.loop
         with loop.lock:
-            loop.hook = WaitBuffer(migration=migration)
+            loop.use(WaitBuffer(migration=migration))
         budget = copy_budget(migration.request, self.name)
         migration.submit(replace(budget, copy_bytes=NO_LIMIT, copy_ms=NO_HURRY_MS, release_after=0))
 
@@ -61,7 +60,7 @@ class PauseBins:
         with loop.lock:
             hook = loop.hook
             if isinstance(hook, WaitBuffer) and hook.migration is migration and not hook.holds_ticks:
-                loop.hook = NoHook()
+                loop.use(None)
 
 
 class WaitBuffer:
@@ -89,9 +88,9 @@ class WaitBuffer:
         try:
             self._advance(loop, replace(batch, rows=kept), ~moving, {"waiting": pack(moving)})
             held_ms = (loop.clock.now_s() - began_s) * 1000
-            migration.longest_hold_ms = max(migration.longest_hold_ms, held_ms)
+            migration.note_hold(0, held_ms)
             self._advance(loop, replace(batch, rows=kept, tick=batch.tick + 1), moving, None)
-            migration.rows_held += int(loop.progress[-1]["rows"])
+            migration.note_hold(int(loop.progress[-1]["rows"]))
         finally:
             kept.unpersist()
 

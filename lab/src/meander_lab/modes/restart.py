@@ -20,7 +20,7 @@ class Restart(AtOnce):
         began_s = run.driver.clock.now_s()
         migration.plan_again()
         migration.mark_running()
-        migration.number = run.relaunch(migration.steps)
+        migration.know_as(run.relaunch(migration.steps))
         _conclude(migration, run, began_s)
 
 
@@ -46,7 +46,7 @@ class RestartWorkers(AtOnce):
             workers = {worker for step in migration.steps for worker in step.workers}
             executors = {placement.places[worker].executor for worker in workers if worker in placement.places}
             total = len(cluster.executors())
-            migration.number = driver.coordinator.take_over(migration.steps)
+            migration.know_as(driver.coordinator.take_over(migration.steps))
             cluster.release(sorted(executors))
             cluster.request(total)
             deadline = clock.now_s() + driver.settings.executors_within_s
@@ -64,6 +64,5 @@ def _conclude(migration: Migration, run: QueryRun, began_s: float) -> None:
     assert version is not None
     ready_s = clock.now_s()
     rows = rows_of_first_batch(run, version)
-    migration.longest_hold_ms = ((ready_s if rows is None else clock.now_s()) - began_s) * 1000
-    migration.rows_held = rows or 0
+    migration.note_hold(rows or 0, ((ready_s if rows is None else clock.now_s()) - began_s) * 1000)
     migration.conclude()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from meander.checkpoint.manifest import Log
 from meander.engine.driver.commit import EventTime
@@ -43,7 +44,6 @@ class Attempts:
     ) -> None:
         self.operators, self.jobs, self.placement, self.coordinator = tuple(operators), jobs, placement, coordinator
         self.event_time, self.log, self.settings = event_time, log, settings
-        self.query_id = ""
         self.stopping = False
         self._count = 0
         self._largest_bytes: int | None = None
@@ -67,6 +67,10 @@ class Attempts:
                 self._largest_bytes = max(report.bytes for report in result.reports)
                 return result
         raise QueryFailed(f"version {version} was tried {self.settings.attempts} times; the last time {problem}")
+
+    def stop(self) -> None:
+        """Begin no further attempt."""
+        self.stopping = True
 
     def settle(self) -> None:
         """Give every worker a place; bins of workers for which none comes back go to the others."""
@@ -102,7 +106,7 @@ class Attempts:
         moves = {(move.operator, move.bin) for move in coordinator.next_moves}
         coordinator.open(version, batch, stale_bins(self.log, moves))
         return Version(
-            version, self.query_id, tuple(coordinator.participants), coordinator.record.now, coordinator.orders,
+            version, tuple(coordinator.participants), coordinator.record.now, coordinator.orders,
             tuple(self.event_time.frontiers), tuple(self.event_time.seen), coordinator.protocol.budget.copy_ms,
             self.log, self.placement, self.settings,
         )  # fmt: skip
@@ -112,27 +116,25 @@ class Attempts:
 
         Then the operator they are for is run alone, in several waves of bins, and those after it over its output.
         """
-        result = JobResult((), ())
+        results: list[JobResult] = []
         end = len(self.operators)
         for first in range(end):
             waves = self._waves(rows, version, first)
             if len(waves) == 1:
-                return result + self._run(waves[0], version, range(first, end), (0, 1))
+                return _joined([*results, self._run(waves[0], version, range(first, end), (0, 1))])
             try:
                 part = self._in_waves(waves, version, first)
             finally:
                 self.jobs.free(waves)
             if first + 1 == end or any(report.fault for report in part.reports):
-                return result + part
+                return _joined([*results, part])
             rows = self.jobs.read(self.output(part, first))
-            result += JobResult(part.reports, (), part.planned_s)
-        return result
+            results.append(replace(part, inline=()))
+        return _joined(results)
 
     def _in_waves(self, waves: Sequence[Rows], version: Version, operator: int) -> JobResult:
-        result = JobResult((), ())
-        for at, wave in enumerate(waves):
-            result += self._run(wave, version, range(operator, operator + 1), (at, len(waves)))
-        return result
+        operators = range(operator, operator + 1)
+        return _joined([self._run(wave, version, operators, (at, len(waves))) for at, wave in enumerate(waves)])
 
     def _waves(self, rows: Rows, version: Version, operator: int) -> Sequence[Rows]:
         """To look costs a job: only the first batch, one after larger ones, and one that was lost are looked at."""
@@ -147,7 +149,7 @@ class Attempts:
         assert epoch is not None
         token = Token(epoch, version.number, self._count)
         job = Job(
-            f"meander-{self.query_id}-{epoch}-{version.number}-{self._count}",
+            f"meander-{self.placement.run}-{epoch}-{version.number}-{self._count}",
             tuple(version.routing(operator) for operator in operators),
             tuple(version.controls(operator, token, wave) for operator in operators),
             version.places,
@@ -188,3 +190,12 @@ class Attempts:
         operators = {operator for operator, _ in parts}
         versions = {token.version for _, token in parts}
         return once and set(seen) == wanted and versions == {version} and len(operators) == len(self.operators)
+
+
+def _joined(results: Sequence[JobResult]) -> JobResult:
+    """The results of the jobs of one attempt as one."""
+    return JobResult(
+        tuple(report for each in results for report in each.reports),
+        tuple(table for each in results for table in each.inline),
+        sum(each.planned_s for each in results),
+    )

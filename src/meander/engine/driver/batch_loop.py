@@ -16,9 +16,9 @@ from meander.checkpoint.identity import is_done, offsets_of
 from meander.checkpoint.manifest import Log
 from meander.checkpoint.retention import Sweeper
 from meander.clock import Clock
-from meander.engine.driver import hook
 from meander.engine.driver.attempts import Attempts, Stopped
 from meander.engine.driver.commit import VersionReports, operator_commits, progress_of
+from meander.engine.driver.hook import BatchHook, hook_of
 from meander.engine.driver.monitor import Monitor
 from meander.engine.driver.ports import BatchStream, JobResult, OutputLost, Rows
 from meander.engine.driver.settings import Settings
@@ -45,18 +45,26 @@ class Batch:
 class BatchLoop:
     """Makes versions, one at a time. Whoever calls a method that makes one holds the lock, but for `process`."""
 
-    def __init__(self, attempts: Attempts, monitor: Monitor, clock: Clock, note: Json, background: bool) -> None:
+    def __init__(
+        self,
+        attempts: Attempts,
+        monitor: Monitor,
+        clock: Clock,
+        note: Json,
+        background: bool,
+        before: BatchLoop | None = None,
+    ) -> None:
         self.attempts, self.monitor, self.clock = attempts, monitor, clock
         self.settings: Settings = attempts.settings
         self.log: Log = attempts.log
         self.coordinator, self.event_time = attempts.coordinator, attempts.event_time
         self.lock = threading.Lock()
-        self.hook: hook.BatchHook = hook.from_json(note.get("hook"))
-        """What makes the versions of a batch; whoever sets another one holds the lock."""
-        self.progress: list[Json] = []
-        self.times: list[VersionTime] = []
+        self.hook: BatchHook | None = hook_of(note["hook"]) if "hook" in note else None
+        """What makes the versions of a batch in its own way."""
+        self.progress: list[Json] = before.progress if before else []
+        self.times: list[VersionTime] = before.times if before else []
         """How long the last versions took."""
-        self.misrouted = 0
+        self.misrouted: int = before.misrouted if before else 0
         self.stream: BatchStream | None = None
         """What brings the batches."""
         self.failure: Exception | None = None
@@ -73,6 +81,18 @@ class BatchLoop:
         """Whether the query is being stopped."""
         return self.attempts.stopping
 
+    def attach(self, stream: BatchStream) -> None:
+        """Take batches from a stream."""
+        self.stream = stream
+
+    def use(self, hook: BatchHook | None) -> None:
+        """Let a hook make the versions of a batch, or none; the caller holds the lock."""
+        self.hook = hook
+
+    def fail(self, problem: Exception) -> None:
+        """The query has failed of this, unless it had failed before."""
+        self.failure = self.failure or problem
+
     # --- batches of the stream -------------------------------------------------------------
 
     def process(self, rows: Rows, batch: int) -> None:
@@ -87,18 +107,27 @@ class BatchLoop:
         except Stopped:
             raise
         except Exception as problem:
-            self.failure = problem
+            self.fail(problem)
             raise
         finally:
             self.lock.release()
 
     def _process(self, rows: Rows, number: int) -> None:
         offsets = offsets_of(self.log.location, number)
+        is_made = is_done(self.log, number, self._query_id, offsets)
         batch = Batch(rows, number, 0, offsets)
-        if is_done(self.log, number, self.attempts.query_id, offsets):
+        if self.hook is None:
+            if not is_made:
+                self.advance(batch)
+        elif is_made:
             self.hook.finish(self, batch)
         else:
             self.hook.make(self, batch)
+
+    @property
+    def _query_id(self) -> str:
+        assert self.stream is not None, "batches come from a stream"
+        return self.stream.id
 
     # --- ticks: versions without rows --------------------------------------------------------
 
@@ -134,7 +163,9 @@ class BatchLoop:
     def tick_if_wanted(self) -> bool:
         """Make a version without rows if it has something to do, and return whether it did; takes the lock."""
         with self.lock:
-            if self.stopping or self.log.last is None or not self.wants_tick or self.hook.holds_ticks:
+            if self.stopping or self.log.last is None or not self.wants_tick:
+                return False
+            if self.hook is not None and self.hook.holds_ticks:
                 return False
             if self.settings.idle_time == "wall":
                 self.event_time.advance(int((self.clock.now_s() - self._last_work_s) * 1e6))
@@ -194,12 +225,14 @@ class BatchLoop:
     def _commit(self, reports: VersionReports, version: int, batch: Batch) -> Commit:
         record, frontiers = self.coordinator.record, self.event_time.frontiers
         commit = Commit(
-            version, batch.number, batch.tick, self.attempts.query_id, batch.offsets,
+            version, batch.number, batch.tick, self._query_id, batch.offsets,
             operator_commits(reports, self.attempts.operators, record.now, frontiers, self.log.last),
             rows=reports.rows, late=reports.total("late"), dead=reports.total("dead"), time_ms=self.clock.wall_ms(),
         )  # fmt: skip
-        note, memory = self.coordinator.note(), hook.to_json(self.hook)
-        return replace(commit, journal=note if memory is None else {**note, "hook": memory})
+        note = self.coordinator.note()
+        if self.hook is not None and self.hook.note is not None:
+            note["hook"] = {"name": self.hook.name, "note": self.hook.note}
+        return replace(commit, journal=note)
 
     def _committed(self, reports: VersionReports, commit: Commit) -> None:
         self.event_time.commit([each.frontier for each in commit.operators])
@@ -241,14 +274,14 @@ class Ticker:
             try:
                 loop.log.check()  # it has ended without us: perhaps another driver has taken over
             except CheckpointError as fenced:
-                loop.failure = loop.failure or fenced
+                loop.fail(fenced)
             return False
         if stream.is_quiet and (loop.is_idle or loop.ticks_go_on) and loop.wants_tick:
             try:
                 loop.tick_if_wanted()
             except Exception as problem:
                 # Nobody else would notice: a query whose ticks have failed has failed, and brings no more batches.
-                loop.failure = loop.failure or problem
+                loop.fail(problem)
                 stream.stop()
                 return False
         return True

@@ -154,7 +154,7 @@ def progress_of(commit: Commit, reports: VersionReports, flipped: int, spent_s: 
         "spent_ms": {name: round(spent * 1000, 1) for name, spent in spent_s.items()},
         "workers": [
             {
-                "stage": report.operator,
+                "operator": report.operator,
                 "worker": report.worker,
                 "rows": report.rows,
                 "state_rows": int(report.state_rows.sum()),

@@ -11,18 +11,22 @@ from uuid import uuid4
 
 import numpy as np
 
+from meander.checkpoint.identity import Identity, check_spark_part
+from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
 from meander.clock import Clock, SystemClock
 from meander.engine.driver.attempts import Attempts
 from meander.engine.driver.batch_loop import BatchLoop, Ticker
 from meander.engine.driver.commit import EventTime
+from meander.engine.driver.hook import hook_of
 from meander.engine.driver.monitor import Loads, Monitor
 from meander.engine.driver.placement import Placement
-from meander.engine.driver.ports import BatchStream, Cluster, Jobs
+from meander.engine.driver.ports import Cluster, Jobs
 from meander.engine.driver.settings import Settings
 from meander.migration.coordinator import Coordinator
 from meander.migration.ledger import BinRecord, Holdings, Owners
 from meander.migration.movable import EventLog
+from meander.migration.steps import Step
 from meander.operators.operator import BinnedOperator
 
 
@@ -39,6 +43,7 @@ class Driver:
         clock: Clock | None = None,
         run: str | None = None,
         background: bool = True,
+        before: Driver | None = None,
     ) -> None:
         """Take over from the last commit of a log that this driver has claimed.
 
@@ -51,6 +56,7 @@ class Driver:
             clock: time.
             run: a name that no other run has: queries of one application share their executors' local directories.
             background: sweep the checkpoint beside the batches.
+            before: a driver of the same query in this process that has ended, whose history goes on.
         """
         self.operators, self.cluster, self.jobs = tuple(operators), cluster, jobs
         self.settings, self.log = settings, log
@@ -58,44 +64,47 @@ class Driver:
         last, count = log.last, len(self.operators)
         note = (last.journal if last else None) or {}
         owners = [np.array(each.owner, np.int64) for each in last.operators] if last else [_spread(settings)] * count
-        before = log.commits(last.version - 1)[0] if last and last.version > 0 else None
+        earlier = log.commits(last.version - 1)[0] if last and last.version > 0 else None
         self.event_time = EventTime(
             [each.frontier for each in last.operators] if last else [None] * count,
-            [each.frontier for each in before.operators] if before else [None] * count,
+            [each.frontier for each in earlier.operators] if earlier else [None] * count,
         )
-        self.events = EventLog(self.clock)
+        self.events = before.events if before else EventLog(self.clock)
         self.record = BinRecord(owners, log.index.version)
         self.holdings = Holdings()
-        self.coordinator = Coordinator(self.record, self.holdings, self.events, settings.workers, note)
+        self.coordinator = Coordinator(
+            self.record, self.holdings, self.events, settings.workers, note, before.coordinator if before else None
+        )  # fmt: skip
         self.placement = Placement(cluster, self.holdings, run or uuid4().hex, self.clock)
         self.attempts = Attempts(
             self.operators, jobs, self.placement, self.coordinator, self.event_time, log, settings
         )  # fmt: skip
-        self.monitor = Monitor(self.operators, settings.bins)
-        self.loop = BatchLoop(self.attempts, self.monitor, self.clock, note, background)
+        self.monitor = before.monitor if before else Monitor(self.operators, settings.bins)
+        self.loop = BatchLoop(
+            self.attempts, self.monitor, self.clock, note, background, before.loop if before else None
+        )  # fmt: skip
         self.ticker = Ticker(self.loop, self.clock)
 
-    def attach(self, stream: BatchStream) -> None:
-        """Take batches from a stream."""
-        self.attempts.query_id = stream.id
-        self.loop.stream = stream
+    def start(self, requested: int | None, moved: Sequence[Step] | None = None) -> None:
+        """Before the first version: spread the bins over the workers, and see that there is a place for each.
+
+        Args:
+            requested: the number of workers that the user named, if any.
+            moved: steps that take effect at once.
+        """
+        if moved is not None:
+            self.coordinator.take_over(moved)
+        self.coordinator.start(requested, self.settings.workers)
+        self.attempts.settle()
 
     def loads(self, operator: int) -> Loads:
         """How many rows each bin of an operator had in the last version, and how the load is spread."""
         workers = self.record.ledger().workers_of(operator)
         return self.monitor.loads(operator, self.record.rows[operator].tolist(), workers)
 
-    def inherit(self, before: Driver) -> None:
-        """Go on with the history of a driver of the same query in this process."""
-        self.events.entries, self.events.listeners = before.events.entries, before.events.listeners
-        self.loop.progress, self.loop.times = before.loop.progress, before.loop.times
-        self.loop.misrouted = before.loop.misrouted
-        self.coordinator.adopt(before.coordinator)
-        self.monitor.adopt(before.monitor)
-
     def stop(self) -> None:
         """Begin no further attempt."""
-        self.attempts.stopping = True
+        self.attempts.stop()
 
     def wind_down(self) -> None:
         """After the stream has ended: fire what is due, then give everything back."""
@@ -115,6 +124,18 @@ class Driver:
         self.ticker.stop()
         self.loop.sweeper.join()
         self.placement.leave()
+
+
+def claim(location: Location, settings: Settings, operators: Sequence[BinnedOperator], host: str, pid: int) -> Log:
+    """Claim a checkpoint for a driver: from here on no other one commits; refuses a checkpoint of another query."""
+    Identity.of(settings.bins, [each.fingerprint for each in operators]).settle(location)
+    log = Log.open(location)
+    check_spark_part(log)
+    journal = log.last.journal if log.last else None
+    if journal and "hook" in journal:
+        hook_of(journal["hook"])  # refuses where it is not installed
+    log.claim(host, pid)
+    return log
 
 
 def _spread(settings: Settings) -> Owners:

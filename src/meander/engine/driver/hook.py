@@ -37,30 +37,8 @@ class BatchHook(Protocol):
         """Spark replays a batch of which a version is committed: make those that are missing."""
 
 
-class NoHook:
-    """Every batch is one version."""
-
-    name = "none"
-    note: Json | None = None
-    holds_ticks = False
-
-    def make(self, loop: BatchLoop, batch: Batch) -> None:
-        """Make one version of the batch."""
-        loop.advance(batch)
-
-    def finish(self, loop: BatchLoop, batch: Batch) -> None:
-        """There is nothing to finish."""
-
-
-def to_json(hook: BatchHook) -> Json | None:
-    """What is committed of a hook; None where it has nothing to remember."""
-    return None if hook.note is None else {"name": hook.name, "note": hook.note}
-
-
-def from_json(fields: Mapping[str, Any] | None) -> BatchHook:
-    """The hook of which `to_json` wrote; raises `CheckpointError` where it is not installed."""
-    if fields is None:
-        return NoHook()
+def hook_of(fields: Mapping[str, Any]) -> BatchHook:
+    """The hook that is committed by name and note; raises `CheckpointError` where it is not installed."""
     known, name = plugins("meander.hooks"), fields["name"]
     if name not in known:
         raise CheckpointError(

@@ -6,6 +6,8 @@ import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +60,28 @@ class Loads(list[int]):
         self.sojourn_s: Mapping[WorkerId, float] = view.sojourn_s if view else {}
 
 
+@dataclass(frozen=True, eq=False)
+class BatchCounts:
+    """What the workers of one operator counted in one batch; a sample is made of it when somebody looks."""
+
+    batch: int
+    interval_s: float
+    stored: tuple[NDArray[np.float64], ...]
+    queued: tuple[NDArray[np.float64], ...]
+    rows: NDArray[np.float64]
+    busy_s: Mapping[WorkerId, float]
+    owner: NDArray[np.int64]
+    behind: int
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The counts as policies take them."""
+        backlog = self.rows * (self.behind / self.rows.sum()) if self.behind and self.rows.any() else None
+        return Sample(
+            self.batch, self.interval_s, self.stored, self.queued, self.rows, self.busy_s, self.owner.tolist(), backlog
+        )  # fmt: skip
+
+
 class Monitor:
     """The samples of the last batches of every operator."""
 
@@ -65,7 +89,7 @@ class Monitor:
         self.operators, self.bins = operators, bins
         self.is_watched = False
         """Whether anyone looks at samples, so that it pays to ask the sources how far they are."""
-        self._samples: dict[int, deque[Sample]] = defaultdict(lambda: deque(maxlen=MAX_SAMPLES))
+        self._counts: dict[int, deque[BatchCounts]] = defaultdict(lambda: deque(maxlen=MAX_SAMPLES))
         self._last_ms: int | None = None
         self._lock = threading.Lock()
 
@@ -85,27 +109,23 @@ class Monitor:
             return
         for operator in range(len(self.operators)):
             mine = [report for report in reports if report.operator == operator]
-            sample = self._sample(version, max(1, time_ms - last) / 1000, operator, mine, owners[operator], behind)
+            counts = self._count(version, max(1, time_ms - last) / 1000, operator, mine, owners[operator], behind)
             with self._lock:
-                self._samples[operator].append(sample)
+                self._counts[operator].append(counts)
 
     def samples(self, operator: int) -> tuple[Sample, ...]:
         """What was counted in the last batches of an operator, oldest first."""
         self.is_watched = True
         with self._lock:
-            return tuple(self._samples[operator])
-
-    def adopt(self, other: Monitor) -> None:
-        """Go on with what another one has seen of the same query, and with who looks at it."""
-        self.is_watched, self._samples, self._last_ms = other.is_watched, other._samples, other._last_ms
+            return tuple(each.sample for each in self._counts[operator])
 
     def loads(self, operator: int, rows: Sequence[int], workers: Sequence[int]) -> Loads:
         """What is known of the bins of an operator that had these rows in the last version."""
         with self._lock:
-            samples = list(self._samples[operator])[-WINDOW:]
+            samples = [each.sample for each in list(self._counts[operator])[-WINDOW:]]
         return Loads(rows, self.operators[operator].stores or ROWS, samples, workers)
 
-    def _sample(
+    def _count(
         self,
         version: int,
         interval_s: float,
@@ -113,14 +133,13 @@ class Monitor:
         mine: Sequence[TaskReport],
         owner: NDArray[np.int64],
         behind: int,
-    ) -> Sample:
+    ) -> BatchCounts:
         rows = _sum([report.loads for report in mine], self.bins)
         stores = range(len(self.operators[operator].stores))
         busy_s: dict[WorkerId, float] = defaultdict(float)
         for report in mine:
             busy_s[WorkerId(report.worker)] += report.spent_ms.get("busy", 0.0) / 1000
-        backlog = rows * (behind / rows.sum()) if behind and rows.any() else None
-        return Sample(
+        return BatchCounts(
             batch=version,
             interval_s=interval_s,
             stored=tuple(_most([report.stored[at] for report in mine]) for at in stores)
@@ -128,8 +147,8 @@ class Monitor:
             queued=tuple(_sum([report.queued[at] for report in mine], self.bins) for at in stores) or (rows,),
             rows=rows,
             busy_s=busy_s,
-            owner=owner.tolist(),
-            backlog=backlog,
+            owner=owner,
+            behind=behind,
         )
 
 

@@ -96,11 +96,6 @@ class JobResult:
     planned_s: float = 0.0
     """How long it took to put the job together, before it ran."""
 
-    def __add__(self, other: JobResult) -> JobResult:
-        return JobResult(
-            (*self.reports, *other.reports), (*self.inline, *other.inline), self.planned_s + other.planned_s
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class OperatorOutput:

@@ -14,7 +14,7 @@ from meander.engine.driver.ports import BatchStream
 from meander.errors import QueryFailed
 from meander.migration.ledger import Ledger
 from meander.migration.movable import EngineStatus, Listener, MigrationState, Recruits, StaleLedger
-from meander.migration.request import Proposal, Request, propose
+from meander.migration.request import Live, Mode, Proposal, Request, propose
 from meander.migration.steps import Budget, CopyBudget, Step
 from meander.types import WorkerId
 
@@ -30,7 +30,8 @@ class QueryRun:
     """One query while it runs: the `Movable` of the binned engine."""
 
     unit = "bins"
-    recruits_first = False
+    mode: Mode = Live()
+    remainder = "started again, it goes on with the rest"
 
     def __init__(self, launch: Launch, clock: Clock | None = None) -> None:
         self._launch, self._clock = launch, clock or SystemClock()
@@ -116,6 +117,10 @@ class QueryRun:
     def propose(self, request: Request) -> Proposal:
         """Plan what a request asks for, from the assignment as it is now."""
         return propose(request, self.ledger(), self.operators, self.driver.coordinator.participants)
+
+    def draft(self, request: Request) -> Proposal:
+        """The plan itself: new workers can be planned with before they are there."""
+        return self.propose(request)
 
     def submit(self, revision: int, steps: Sequence[Step], budget: Budget) -> int:
         """Carry out a plan, in place of the one under way; before the first version it takes effect at once."""

@@ -35,7 +35,6 @@ class Version:
 
     Args:
         number: the version.
-        query: the query's id.
         workers: who takes part, ascending.
         owners: who owns each bin in it, by operator.
         orders: what the migration under way wants of it.
@@ -45,7 +44,6 @@ class Version:
     """
 
     number: int
-    query: str
     workers: tuple[WorkerId, ...]
     owners: tuple[Owners, ...]
     orders: Orders
@@ -85,7 +83,7 @@ class Version:
         believed = self.placement.holdings.of(operator, worker)
         missing = wanted if believed is None else wanted & ~believed
         return Control(
-            query=self.query, token=token, operator=operator, worker=worker, slot=slot,
+            token=token, operator=operator, worker=worker, slot=slot,
             place=self.placement.places[worker].process, directory=self.placement.home(worker),
             checkpoint=self.log.location.uri, bins=bins, owned=owned, held=held,
             advance=self._last_deltas(operator, held), loadable=missing, load=self._files(operator, missing),

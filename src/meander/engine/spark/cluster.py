@@ -156,7 +156,7 @@ def rehearse(jobs: Jobs, operators: int, places: Sequence[Place], bins: int) -> 
         controls = tuple(
             (
                 Control(
-                    query="", token=Token(0, 0, 0), operator=at, worker=0, slot=0, place=place.process, directory="",
+                    token=Token(0, 0, 0), operator=at, worker=0, slot=0, place=place.process, directory="",
                     checkpoint="", bins=bins, owned=none, held=none, loadable=none, rehearsal=True,
                 ),
             )

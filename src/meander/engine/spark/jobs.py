@@ -86,6 +86,7 @@ class SparkJobs:
         self._idle_session: SparkSession | None = None
         self._tasks: dict[tuple[int, bool, bool], Callable[[DataFrame, bool], DataFrame]] = {}
         self._routings: dict[int, tuple[Routing, RowRouting]] = {}
+        self._outputs = [shown(node.operator.output) for node in self.nodes]
 
     # --- the port --------------------------------------------------------------------------
 
@@ -124,7 +125,7 @@ class SparkJobs:
         """Run one attempt as one Spark job; ends it when an executor it needs is gone."""
         self._session = rows.frame.sparkSession if isinstance(rows, _Wave) else rows.sparkSession
         with _losses_named():
-            if self.cluster.is_local:
+            if self.gateway.local:
                 return self._run(rows, job)
             needed = {place.executor for place in job.places}
             self.gateway.context.addJobTag(job.tag)
@@ -175,8 +176,7 @@ class SparkJobs:
         return _result([(row["report"], row["output"]) for row in frame.collect()], planned_s)
 
     def _output(self, output: OperatorOutput) -> SparkOutput:
-        schema = shown(self.nodes[output.operator].operator.output)
-        return SparkOutput(schema, output.inline, output.files, self.gateway, self._session)
+        return SparkOutput(self._outputs[output.operator], output.inline, output.files, self.gateway, self._session)
 
     def _routed(self, frame: DataFrame, routing: Routing, chained: bool) -> DataFrame:
         at = routing.operator

@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from meander.checkpoint.identity import SPARK, Identity, check_spark_part, foreign
+from meander.checkpoint.identity import SPARK, foreign
 from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.engine.driver import hook
-from meander.engine.driver.driver import Driver
+from meander.engine.driver.driver import Driver, claim
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.cluster import SparkCluster
 from meander.engine.spark.gateway import Gateway
@@ -53,26 +51,23 @@ class SparkLaunch:
             uri = location.uri
             location = replace(location, exclusive=lambda path, data: gateway.create_exclusively(f"{uri}/{path}", data))
         operators = [node.operator for node in self.nodes]
-        Identity.of(settings.bins, [each.fingerprint for each in operators]).settle(location)
-        log = Log.open(location)
-        query_id = check_spark_part(log)
-        hook.from_json(((log.last and log.last.journal) or {}).get("hook"))  # refuses where it is not installed
-        log.claim(socket.gethostname(), os.getpid())
+        log = claim(location, settings, operators, socket.gethostname(), os.getpid())
         cluster = SparkCluster(gateway)
         jobs = SparkJobs(gateway, cluster, self.source, self.nodes, self.sink)
-        driver = Driver(operators, cluster, jobs, settings, log)
-        if before is not None:
-            driver.inherit(before)
-            driver.coordinator.take_over(moved)
-        driver.coordinator.start(self.requested, settings.workers)
-        _warm_up(driver)
+        driver = Driver(operators, cluster, jobs, settings, log, before=before)
+        try:
+            driver.start(self.requested, None if before is None else moved)
+        except MeanderError:
+            raise
+        except Exception as problem:
+            raise QueryFailed(in_short(problem)) from problem
         if not gateway.local:
             gateway.set_locality_wait("20s")  # shorter, and Spark would run a task elsewhere while its executor is busy
-        stream = self._start_stream(driver, location, query_id)
+        stream = self._start_stream(driver, location)
         driver.ticker.start()
         return driver, stream
 
-    def _start_stream(self, driver: Driver, location: Location, query_id: str | None) -> SparkStream:
+    def _start_stream(self, driver: Driver, location: Location) -> SparkStream:
         folder = f"{location.uri}/{SPARK}"
         writer = self.source.writeStream.foreachBatch(SparkBatches(driver)).option("checkpointLocation", folder)
         if self.settings.name:
@@ -87,20 +82,11 @@ class SparkLaunch:
         try:
             with driver.loop.lock:
                 stream = SparkStream(writer.start(), spark)
-                driver.attach(stream)
-                if query_id and query_id != stream.id:
+                driver.loop.attach(stream)
+                last = driver.log.last
+                if last is not None and last.query != stream.id:
                     stream.stop()
-                    raise foreign(location, query_id, stream.id)
+                    raise foreign(location, last.query, stream.id)
         finally:
             spark.conf.set("spark.sql.adaptive.enabled", adaptive)
         return stream
-
-
-def _warm_up(driver: Driver) -> None:
-    """See that there are places for all workers and that their Python has what it needs."""
-    try:
-        driver.attempts.settle()
-    except MeanderError:
-        raise
-    except Exception as problem:
-        raise QueryFailed(in_short(problem)) from problem

@@ -64,13 +64,10 @@ class SparkStream:
 
     def __init__(self, inner: StreamingQuery, session: SparkSession) -> None:
         self.inner, self.session = inner, session
+        self.id = str(inner.id)
+        """Spark's id of the query; the same after a restart."""
         self.companions: set[str] = set()
         """Ids of other streams that belong to this query: its control stream."""
-
-    @property
-    def id(self) -> str:
-        """Spark's id of the query; the same after a restart."""
-        return str(self.inner.id)
 
     @property
     def is_active(self) -> bool:

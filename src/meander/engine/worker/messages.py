@@ -50,7 +50,6 @@ class Control:
     """What one worker of one operator is to do in one attempt of one version.
 
     Args:
-        query: the query's id.
         token: the attempt.
         operator: the operator, by its number in the chain.
         worker: the worker.
@@ -73,7 +72,6 @@ class Control:
         inline: output of at most so many bytes travels in the report.
     """
 
-    query: str
     token: Token
     operator: int
     worker: int
