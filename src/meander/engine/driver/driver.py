@@ -69,18 +69,18 @@ class Driver:
             [each.frontier for each in last.operators] if last else [None] * count,
             [each.frontier for each in earlier.operators] if earlier else [None] * count,
         )
-        self.events = before.events if before else EventLog(self.clock)
+        self.events: EventLog = before.events if before else EventLog(self.clock)
         self.record = BinRecord(owners, log.index.version)
         self.holdings = Holdings()
-        self.coordinator = Coordinator(
+        self.coordinator: Coordinator = Coordinator(
             self.record, self.holdings, self.events, settings.workers, note, before.coordinator if before else None
         )  # fmt: skip
         self.placement = Placement(cluster, self.holdings, run or uuid4().hex, self.clock)
         self.attempts = Attempts(
             self.operators, jobs, self.placement, self.coordinator, self.event_time, log, settings
         )  # fmt: skip
-        self.monitor = before.monitor if before else Monitor(self.operators, settings.bins)
-        self.loop = BatchLoop(
+        self.monitor: Monitor = before.monitor if before else Monitor(self.operators, settings.bins)
+        self.loop: BatchLoop = BatchLoop(
             self.attempts, self.monitor, self.clock, note, background, before.loop if before else None
         )  # fmt: skip
         self.ticker = Ticker(self.loop, self.clock)
