@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -121,6 +121,7 @@ class Named:
 
 
 Kind = TypeVar("Kind", bound=Named)
+Value = TypeVar("Value")
 
 
 def chosen(kind: str, name: object, known: Mapping[str, Kind]) -> Kind:
@@ -130,6 +131,26 @@ def chosen(kind: str, name: object, known: Mapping[str, Kind]) -> Kind:
     return known[name]
 
 
-def plugins(group: str) -> dict[str, Any]:
-    """What installed packages offer under a name of entry points, by their own names."""
-    return {each.name: each.load() for each in entry_points(group=group)}
+class Plugins(Mapping[str, Value]):
+    """What installed packages offer under a name of entry points, and what we offer ourselves, which wins.
+
+    What is not looked up is not loaded: a list of names costs no import.
+    """
+
+    def __init__(self, group: str, own: Mapping[str, Value] | None = None) -> None:
+        self._loaded: dict[str, Value] = dict(own or {})
+        self._entries = {each.name: each for each in entry_points(group=group)}
+
+    def __getitem__(self, name: str) -> Value:
+        if name not in self._loaded:
+            self._loaded[name] = self._entries[name].load()
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._loaded or name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._entries, *self._loaded]))
+
+    def __len__(self) -> int:
+        return len(self._entries.keys() | self._loaded.keys())

@@ -318,7 +318,7 @@ def test_rows_held_back_come_once_also_when_the_driver_ends_in_between(case, mon
     assert case.log.last.journal["hook"]["name"] == "pause_bins"
     case.sink.left = None
     with monkeypatch.context() as patch:
-        patch.setattr(hook, "plugins", lambda group: {})
+        patch.setattr(hook, "Plugins", lambda group: {})
         with pytest.raises(me.CheckpointError, match="the hook 'pause_bins', and no installed package has it"):
             case.start()
     case.query = case.start()

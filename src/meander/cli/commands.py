@@ -19,7 +19,7 @@ from meander.cli.native import native
 from meander.cli.planners import show_planners
 from meander.cli.read import json_from, numbers_from, options_from
 from meander.errors import InvalidProblem
-from meander.options import chosen, listed, plugins
+from meander.options import Plugins, chosen, listed
 
 app = typer.Typer(
     name="meander",
@@ -203,7 +203,7 @@ def schedules(format: FORMAT = None) -> None:
 app.command()(inspect)
 app.command()(mtm)
 app.add_typer(native, name="native")
-for _name, _command in sorted(plugins("meander.commands").items()):
+for _name, _command in sorted(Plugins[Any]("meander.commands").items()):
     if isinstance(_command, typer.Typer):
         app.add_typer(_command, name=_name)
     else:

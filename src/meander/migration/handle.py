@@ -7,13 +7,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from meander.clock import Clock, SystemClock
 from meander.errors import MeanderError, MigrationFailed
 from meander.migration.movable import EngineStatus, MigrationState, Movable, Recruits, StaleLedger
 from meander.migration.orders import Phase
-from meander.migration.report import Latency, MigrationReport, Progress, ProgressBar
+from meander.migration.report import Latency, MigrationReport, Progress, progress_bar
 from meander.migration.request import Proposal, Request
 from meander.migration.steps import Budget, Step
 from meander.planning import Plan
@@ -151,14 +151,17 @@ class Migration:
         `show` draws a progress bar, by default where there is a terminal.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with ProgressBar(sys.stderr.isatty() if show is None else show) as bar:
+        is_shown = sys.stderr.isatty() if show is None else show
+        with progress_bar() if is_shown else nullcontext() as draw:
             while not self._ended.wait(LOOK_EVERY_S):
-                bar.draw(self.progress)
+                if draw is not None:
+                    draw(self.progress)
                 if not self._thread.is_alive() and self._is_running and not self.is_over:
                     raise MigrationFailed(self._cut_short())
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
-            bar.draw(self.progress)
+            if draw is not None:
+                draw(self.progress)
         if self.status == "failed":
             raise MigrationFailed(self.reason)
         return True

@@ -14,7 +14,7 @@ from meander.migration.handle import Migration
 from meander.migration.movable import Movable
 from meander.migration.request import Live, Mode, Proposal, Request
 from meander.migration.steps import Budget, CopyBudget, SteeringPatience
-from meander.options import amount, plugins, positive, whole
+from meander.options import Plugins, amount, positive, whole
 from meander.planning import planners
 from meander.scheduling import schedules
 
@@ -82,7 +82,7 @@ class Mover:
 @functools.cache
 def modes() -> Mapping[str, Mode]:
     """The ways of moving bins by name: live, and those of installed packages."""
-    return MappingProxyType({**plugins("meander.modes"), "live": Live()})
+    return Plugins("meander.modes", {"live": Live()})
 
 
 def request_of(

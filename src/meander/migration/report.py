@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -141,30 +142,18 @@ class MigrationReport:
         return "\n".join([*lines, *(f"  {remark}" for remark in self.remarks)])
 
 
-class ProgressBar:
-    """Draws how far a migration is, where that is wanted."""
+@contextmanager
+def progress_bar() -> Iterator[Callable[[Progress], None]]:
+    """A bar in the terminal; what is yielded draws how far a migration is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
 
-    def __init__(self, show: bool) -> None:
-        self._show = show
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+    with Bars(*columns, console=Console(stderr=True), transient=False) as bars:
+        task = bars.add_task("moving state", total=1, text="")
 
-    def __enter__(self) -> ProgressBar:
-        if self._show:
-            from rich.console import Console
-            from rich.progress import BarColumn, TextColumn
-            from rich.progress import Progress as Bars
+        def draw(progress: Progress) -> None:
+            bars.update(task, total=max(1, progress.of_bins), completed=progress.bins, text=str(progress))
 
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-            self._bars = Bars(*columns, console=Console(stderr=True), transient=False)
-            self._bars.start()
-            self._task = self._bars.add_task("moving state", total=1, text="")
-        return self
-
-    def draw(self, progress: Progress) -> None:
-        """Show how far it is now."""
-        if self._show:
-            total = max(1, progress.of_bins)
-            self._bars.update(self._task, total=total, completed=progress.bins, text=str(progress))
-
-    def __exit__(self, *_: object) -> None:
-        if self._show:
-            self._bars.stop()
+        yield draw

@@ -16,10 +16,10 @@ Files that end in _kernel hold compiled inner loops. Other packages add planners
 from __future__ import annotations
 
 import functools
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any
 
-from meander.options import chosen, plugins
+from meander.options import Plugins, chosen
 from meander.planning.annealing import annealing
 from meander.planning.check import check
 from meander.planning.free import free
@@ -33,10 +33,9 @@ ENTRY_POINTS = "meander.planners"
 
 
 @functools.cache
-def planners() -> MappingProxyType[str, Planner[...]]:
+def planners() -> Mapping[str, Planner[...]]:
     """Return all planners by name, our own and those of installed packages; each turns a problem into a plan."""
-    own: dict[str, Planner[...]] = {each.name: each for each in (ssm, free, annealing)}
-    return MappingProxyType({**plugins(ENTRY_POINTS), **own})
+    return Plugins(ENTRY_POINTS, {each.name: each for each in (ssm, free, annealing)})
 
 
 def plan(problem: Problem, planner: str | Planner[...] = "ssm", **options: Any) -> Plan:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from meander.checkpoint.entries import Json
 from meander.errors import CheckpointError
-from meander.options import plugins
+from meander.options import Plugins
 
 if TYPE_CHECKING:
     from meander.engine.driver.batch_loop import Batch, BatchLoop
@@ -39,7 +39,8 @@ class BatchHook(Protocol):
 
 def hook_of(fields: Mapping[str, Any]) -> BatchHook:
     """The hook that is committed by name and note; raises `CheckpointError` where it is not installed."""
-    known, name = plugins("meander.hooks"), fields["name"]
+    name = fields["name"]
+    known: Mapping[str, Any] = Plugins("meander.hooks")
     if name not in known:
         raise CheckpointError(
             f"the last batch is to be finished by the hook {name!r}, and no installed package has it; install the one "

@@ -87,6 +87,8 @@ class SparkJobs:
         self._tasks: dict[tuple[int, bool, bool], Callable[[DataFrame, bool], DataFrame]] = {}
         self._routings: dict[int, tuple[Routing, RowRouting]] = {}
         self._outputs = [shown(node.operator.output) for node in self.nodes]
+        self._inputs = [(_input(node, False), _input(node, True)) for node in self.nodes]
+        self._keys = [tuple(node.operator.key.names) for node in self.nodes]
 
     # --- the port --------------------------------------------------------------------------
 
@@ -113,7 +115,7 @@ class SparkJobs:
             return [rows]
         # Every wave must see the same rows, also where the source or an expression would not give them twice.
         kept = self.nodes[at].computed(rows).persist(StorageLevel.DISK_ONLY)
-        bin_ = bin_of(self.nodes[at].operator.key.names, bins)
+        bin_ = bin_of(self._keys[at], bins)
         return [_Wave(kept, kept.where(bin_ % count == F.lit(wave))) for wave in range(count)]
 
     def free(self, waves: Sequence[Rows]) -> None:
@@ -181,9 +183,8 @@ class SparkJobs:
     def _routed(self, frame: DataFrame, routing: Routing, chained: bool) -> DataFrame:
         at = routing.operator
         if at not in self._routings or self._routings[at][0] != routing:
-            key = self.nodes[at].operator.key.names
-            self._routings[at] = (routing, RowRouting(self.gateway, key, routing.slots, routing.count))
-        return self._routings[at][1].route(frame, self._takes(at, chained).names)
+            self._routings[at] = (routing, RowRouting(self.gateway, self._keys[at], routing.slots, routing.count))
+        return self._routings[at][1].route(frame, self._inputs[at][chained].names)
 
     def _task(self, at: int, chained: bool, last: bool) -> Callable[[DataFrame, bool], DataFrame]:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -191,18 +192,9 @@ class SparkJobs:
         if (at, chained, last) not in self._tasks:
             operator = self.nodes[at].operator
             schema = FINAL if last else passed_on(operator)
-            task = OperatorTask(operator, self._takes(at, chained), last)
+            task = OperatorTask(operator, self._inputs[at][chained], last)
             self._tasks[at, chained, last] = self.gateway.task(task, from_arrow_schema(schema))
         return self._tasks[at, chained, last]
-
-    def _takes(self, at: int, chained: bool) -> pa.Schema:
-        node = self.nodes[at]
-        operator = node.operator
-        marks = [name for name, is_there in ((REPORT, chained), (BAD, node.bad is not None)) if is_there]
-        # An operator with two inputs has the key beside its columns: that of whichever input a row is of.
-        apart = [pa.field(name, type_) for name, type_ in operator.key.fields if name not in operator.input.names]
-        fields = [field.with_nullable(True) for field in (*operator.input, *apart)]
-        return pa.schema([*[pa.field(name, pa.string()) for name in marks], *fields])
 
 
 @dataclass(frozen=True)
@@ -211,6 +203,16 @@ class _Wave:
 
     kept: DataFrame
     frame: DataFrame
+
+
+def _input(node: OperatorNode, chained: bool) -> pa.Schema:
+    """The columns that the tasks of an operator take; of one that is chained, reports of the one before come along."""
+    operator = node.operator
+    marks = [name for name, is_there in ((REPORT, chained), (BAD, node.bad is not None)) if is_there]
+    # An operator with two inputs has the key beside its columns: that of whichever input a row is of.
+    apart = [pa.field(name, type_) for name, type_ in operator.key.fields if name not in operator.input.names]
+    fields = [field.with_nullable(True) for field in (*operator.input, *apart)]
+    return pa.schema([*[pa.field(name, pa.string()) for name in marks], *fields])
 
 
 @contextmanager
