@@ -64,9 +64,9 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
         chosen[setting] = text
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    made = builder.getOrCreate()
-    check(made)
-    return made
+    spark = builder.getOrCreate()
+    check(spark)
+    return spark
 
 
 def check(spark: SparkSession) -> None:
@@ -82,9 +82,9 @@ def check(spark: SparkSession) -> None:
     for name, (needed, default) in REQUIRED.items():
         if local and name in LOCAL_DOES_NOT_NEED:
             continue
-        found = conf.get(name, default)
-        if found != needed:
-            wrong.append(f"{name} must be {needed}, not {found}")
+        value = conf.get(name, default)
+        if value != needed:
+            wrong.append(f"{name} must be {needed}, not {value}")
     if wrong:
         raise InvalidOption(
             f"this Spark session cannot run Meander safely: {'; '.join(wrong)}; set them before Spark starts, "

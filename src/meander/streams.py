@@ -440,7 +440,7 @@ def _undecoded(source: DataFrame | RowSource) -> Column | None:
 
 def _columns_of(named: Mapping[str, Any], by: str | None) -> list[str]:
     """The columns that aggregates read."""
-    columns = [given[1] for given in named.values() if isinstance(given, tuple) and len(given) == 2]
+    columns = [each[1] for each in named.values() if isinstance(each, tuple) and len(each) == 2]
     return [column for column in [*columns, by] if isinstance(column, str)]
 
 

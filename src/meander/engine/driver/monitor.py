@@ -47,11 +47,11 @@ class Loads(list[int]):
     def __init__(self, rows: Sequence[int], sides: Sequence[str], samples: Sequence[Sample], workers: Sequence[int]):
         super().__init__(rows)
         nothing = tuple(np.zeros(len(rows)) for _ in sides)
-        asked = Resources(samples[-1].stored, samples[-1].waiting) if samples else Resources(nothing, nothing)
-        self.stored = {side: each.tolist() for side, each in zip(sides, asked.stored, strict=True)}
-        self.queued = {side: each.tolist() for side, each in zip(sides, asked.queued, strict=True)}
-        self.gamma = asked.gamma
-        self.memory, self.computing, self.load = asked.memory.tolist(), asked.computing.tolist(), asked.load.tolist()
+        resources = Resources(samples[-1].stored, samples[-1].waiting) if samples else Resources(nothing, nothing)
+        self.stored = {side: each.tolist() for side, each in zip(sides, resources.stored, strict=True)}
+        self.queued = {side: each.tolist() for side, each in zip(sides, resources.queued, strict=True)}
+        self.gamma, self.load = resources.gamma, resources.load.tolist()
+        self.memory, self.computing = resources.memory.tolist(), resources.computing.tolist()
         view = LoadWindow.of(samples, workers) if samples else None
         self.by_worker: Mapping[WorkerId, float] = view.loads if view else {}
         self.imbalance = view.imbalance if view else 0.0
