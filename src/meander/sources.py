@@ -1,13 +1,26 @@
-"""Sources that are a schema alone: a stream over one is run by `meander.testing`, which brings the rows. No Spark."""
+"""Where the rows of a stream come from: a streaming DataFrame of Spark, or a schema alone, whose rows a test brings.
+
+Two inputs of one operator are one source: rows in the columns of both, null in those of the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from meander.engine.worker.rows import ALL, BAD, REPORT, SLOT
+from meander.errors import InvalidOption
 from meander.operators.custom import SIDE, SIDES
+from meander.sessions import check
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+UNDECODED = "__undecoded"
+"""Why the reader of one of two inputs could not decode a row."""
 
 
 @dataclass(frozen=True)
@@ -45,3 +58,70 @@ class PairSource(RowSource):
         for mine, own in zip(self.keys[0], self.keys[side], strict=True):
             columns[mine] = rows[own]
         return pa.table(columns)
+
+
+def schema_of(source: DataFrame | RowSource) -> pa.Schema:
+    """The columns of a source; refuses one that cannot be streamed, or has names that we need."""
+    if isinstance(source, RowSource):
+        return source.schema
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if not getattr(source, "isStreaming", False):
+        raise InvalidOption("this is not a streaming DataFrame; make one with spark.readStream")
+    check(source.sparkSession)
+    taken = {SLOT, REPORT, BAD, ALL} & set(source.columns)
+    if taken:
+        raise InvalidOption(f"the column name {sorted(taken)[0]!r} is reserved; rename the column")
+    schema = to_arrow_schema(source.schema, timezone="UTC")
+    return pa.schema([each for each in schema if each.name != _corrupt(source)])
+
+
+def as_side(
+    source: DataFrame | RowSource,
+    computed: Mapping[str, Column],
+    side: int,
+    schemas: Sequence[pa.Schema],
+    reasons: Sequence[Column | None],
+) -> DataFrame:
+    """The rows of one of two inputs in the columns of both, null in those of the other.
+
+    Args:
+        source: the rows.
+        computed: columns that have to be computed first.
+        side: 0 for the left input, 1 for the right.
+        schemas: the columns of each input.
+        reasons: for each input why a row cannot be used, None where its reader does not tell.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if isinstance(source, RowSource):
+        raise InvalidOption("one input is a DataFrame of Spark and the other a schema alone; take two of one kind")
+    rows = source.withColumns(dict(computed)) if computed else source
+    columns = [F.lit(side).cast("int").alias(SIDE)]
+    for at, (name, schema) in enumerate(zip(SIDES, schemas, strict=True)):
+        for each in from_arrow_schema(schema):
+            value = F.col(f"`{each.name}`") if at == side else F.lit(None).cast(each.dataType)
+            columns.append(value.alias(f"{name}.{each.name}"))
+    if any(reason is not None for reason in reasons):
+        mine = reasons[side]
+        columns.append((F.lit(None).cast("string") if mine is None else mine).alias(UNDECODED))
+    return rows.select(*columns)
+
+
+def _corrupt(source: DataFrame) -> str:
+    """The column in which Spark's readers of JSON and CSV put text that they could not decode."""
+    return str(source.sparkSession.conf.get("spark.sql.columnNameOfCorruptRecord"))
+
+
+def undecoded(source: DataFrame | RowSource) -> Column | None:
+    """Why a row of this source cannot be used; None where its reader does not tell."""
+    if isinstance(source, RowSource):
+        return None
+    from pyspark.sql import functions as F
+
+    column = _corrupt(source)
+    if column not in source.columns:
+        return None
+    text = F.col(f"`{column}`")
+    return F.when(text.isNotNull(), F.concat(F.lit("the row could not be decoded: "), F.substring(text, 1, 1000)))

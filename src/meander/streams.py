@@ -20,11 +20,11 @@ from meander.engine.spark.gateway import Gateway
 from meander.engine.spark.jobs import OperatorNode
 from meander.engine.spark.launch import SparkLaunch
 from meander.engine.spark.stream import ControlReader, check_control
-from meander.engine.worker.rows import ALL, BAD, REPORT, SLOT, shown
+from meander.engine.worker.rows import ALL, shown
 from meander.errors import InvalidOption
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
-from meander.operators.custom import SIDE, SIDES, Custom
+from meander.operators.custom import Custom
 from meander.operators.dedup import Dedup
 from meander.operators.fold import Fold
 from meander.operators.join import Join
@@ -35,13 +35,10 @@ from meander.operators.top_k import TopK
 from meander.operators.window import window
 from meander.query import Query
 from meander.sinks import sink_of
-from meander.sources import PairSource, RowSource
+from meander.sources import UNDECODED, PairSource, RowSource, as_side, schema_of, undecoded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-UNDECODED = "__undecoded"
-"""Why the reader of one of two inputs could not decode a row."""
 
 __all__ = ["ConnectedStreams", "KeyedStream", "Query", "Stream", "WindowedStream", "stream"]
 
@@ -281,7 +278,7 @@ def _with_operator(
     if columns is not None:
         wanted = {*keyed.key, *columns}
         inner = build(pa.schema([each for each in schema if each.name in wanted]))
-    bad = None if keyed.stream.nodes else _undecoded(keyed.stream.source)
+    bad = None if keyed.stream.nodes else undecoded(keyed.stream.source)
     return keyed.stream.with_node(OperatorNode(inner, dict(keyed.columns), bad))
 
 
@@ -333,7 +330,8 @@ def _over_both(both: Sequence[KeyedStream], schemas: Sequence[pa.Schema], inner:
         return Stream(pair, inner.input).with_node(OperatorNode(inner, {}))
     from pyspark.sql import functions as F
 
-    frames = [_as_side(both, at, schemas) for at in range(2)]
+    reasons = [undecoded(each.stream.source) for each in both]
+    frames = [as_side(each.stream.source, each.columns, at, schemas, reasons) for at, each in enumerate(both)]
     source = frames[0].unionAll(frames[1])
     keyed = {
         mine: F.coalesce(F.col(f"`left.{mine}`"), F.col(f"`right.{other}`"))
@@ -355,28 +353,6 @@ def _pairs_of(on: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(left for left, _ in pairs), tuple(right for _, right in pairs)
 
 
-def _as_side(both: Sequence[KeyedStream], side: int, schemas: Sequence[pa.Schema]) -> DataFrame:
-    """The rows of one input in the columns of both, null in those of the other."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    keyed = both[side]
-    rows = keyed.stream.source
-    assert not isinstance(rows, RowSource)
-    if keyed.columns:
-        rows = rows.withColumns(dict(keyed.columns))
-    columns = [F.lit(side).cast("int").alias(SIDE)]
-    for at, (name, schema) in enumerate(zip(SIDES, schemas, strict=True)):
-        for each in from_arrow_schema(schema):
-            value = F.col(f"`{each.name}`") if at == side else F.lit(None).cast(each.dataType)
-            columns.append(value.alias(f"{name}.{each.name}"))
-    reasons = [_undecoded(each.stream.source) for each in both]
-    if any(reason is not None for reason in reasons):
-        mine = reasons[side]
-        columns.append((F.lit(None).cast("string") if mine is None else mine).alias(UNDECODED))
-    return rows.select(*columns)
-
-
 @dataclass(frozen=True)
 class WindowedStream:
     """The rows of each key in windows, waiting for what to compute of them."""
@@ -396,46 +372,10 @@ class WindowedStream:
         )
 
 
-def stream(source: DataFrame | RowSource) -> Stream:
-    """A stream over a streaming DataFrame of any of Spark's sources, or over `me.testing.source` without Spark."""
-    if isinstance(source, RowSource):
-        return Stream(source, source.schema)
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    from meander.sessions import check
-
-    if not getattr(source, "isStreaming", False):
-        raise InvalidOption("this is not a streaming DataFrame; make one with spark.readStream")
-    check(source.sparkSession)
-    taken = {SLOT, REPORT, BAD, ALL} & set(source.columns)
-    if taken:
-        raise InvalidOption(f"the column name {sorted(taken)[0]!r} is reserved; rename the column")
-    schema = to_arrow_schema(source.schema, timezone="UTC")
-    return Stream(source, pa.schema([each for each in schema if each.name != _corrupt(source)]))
-
-
 def _literal(value: int) -> Column:
     from pyspark.sql import functions as F
 
     return F.lit(value)
-
-
-def _corrupt(source: DataFrame) -> str:
-    """The column in which Spark's readers of JSON and CSV put text that they could not decode."""
-    return str(source.sparkSession.conf.get("spark.sql.columnNameOfCorruptRecord"))
-
-
-def _undecoded(source: DataFrame | RowSource) -> Column | None:
-    """Why a row of this source cannot be used; None where its reader does not tell."""
-    if isinstance(source, RowSource):
-        return None
-    from pyspark.sql import functions as F
-
-    column = _corrupt(source)
-    if column not in source.columns:
-        return None
-    text = F.col(f"`{column}`")
-    return F.when(text.isNotNull(), F.concat(F.lit("the row could not be decoded: "), F.substring(text, 1, 1000)))
 
 
 def _columns_of(named: Mapping[str, Any], by: str | None) -> list[str]:
@@ -451,3 +391,8 @@ def _name_of(column: Column) -> str:
     if not name.isidentifier():
         raise InvalidOption(f"the key expression {described} needs a name: add .alias('...')")
     return name
+
+
+def stream(source: DataFrame | RowSource) -> Stream:
+    """A stream over a streaming DataFrame of any of Spark's sources, or over `me.testing.source` without Spark."""
+    return Stream(source, schema_of(source))

@@ -20,7 +20,7 @@ from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
 from meander.operators.operator import BinnedOperator
 from meander.testing.faults import Chance, MemoryLocation, RiskyFolder
-from meander.testing.inprocess import InProcessCluster, InProcessJobs
+from meander.testing.inprocess import InProcessCluster, InProcessJobs, TableSink
 from meander.testing.model import ModelJobs, Row, Sum, SumOperator, bin_of, operate, passed_on
 
 Emitted = Counter[tuple[Any, ...]]
@@ -130,7 +130,16 @@ class ModelBackend:
 class RiskyJobs(InProcessJobs):
     """The real worker code, whose processes end by chance before or after a task."""
 
-    chance: Chance
+    def __init__(
+        self,
+        operators: Sequence[BinnedOperator],
+        schema: pa.Schema,
+        cluster: InProcessCluster,
+        sink: TableSink,
+        chance: Chance,
+    ) -> None:
+        super().__init__(operators, schema, cluster, sink)
+        self.chance = chance
 
     def run_task(
         self, operator: BinnedOperator, control: Control, rows: pa.Table, place: Place, last: bool
@@ -163,8 +172,7 @@ class RealBackend:
         self.location = RiskyFolder.at(str(folder / "checkpoint"), chance)
         self.cluster = InProcessCluster(folder / "executors", executors)
         self.sink = VersionSink()
-        self.jobs = RiskyJobs(self.operators, schema, self.cluster, self.sink)
-        self.jobs.chance = chance
+        self.jobs = RiskyJobs(self.operators, schema, self.cluster, self.sink, chance)
 
     def rows(self, rng: random.Random) -> pa.Table:
         """The rows of a batch."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -81,6 +82,14 @@ class Chance:
         """Raise `Crashed` by chance."""
         if self.happens("crash"):
             raise Crashed("the driver is gone")
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """For a while nothing goes wrong."""
+        rates = self.rates
+        self.stop()
+        yield
+        self.rates = rates
 
     def stop(self) -> None:
         """From here on nothing goes wrong."""

@@ -158,6 +158,10 @@ class ModelJobs:
                 output += emitted
         return JobResult(tuple(reports), (tuple(output),))
 
+    def lose(self, executor: str) -> None:
+        """An executor is gone, with what its workers held."""
+        self.stores = {at: store for at, store in self.stores.items() if at[0] != executor}
+
     def _let_zombies_run(self) -> None:
         tasks, self._zombies = self._zombies, []
         for task in tasks:

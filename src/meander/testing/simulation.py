@@ -103,11 +103,10 @@ class Simulation:
             self.backend.operators, self.backend.location, self.backend.cluster, self.backend.jobs, settings,
             self.clock, settings.workers, f"seed{self.seed}",
         )  # fmt: skip
-        rates, self.chance.rates = self.chance.rates, FaultRates.none()
-        self._start()
-        self._batch()
-        self._look()
-        self.chance.rates = rates
+        with self.chance.paused():
+            self._start()
+            self._batch()
+            self._look()
 
     # --- the story -----------------------------------------------------------------------------
 
@@ -235,7 +234,7 @@ class Simulation:
         self.backend.cluster.lose(executor, replace)
         jobs = self.backend.jobs
         if isinstance(jobs, ModelJobs):
-            jobs.stores = {at: store for at, store in jobs.stores.items() if at[0] != executor}
+            jobs.lose(executor)
 
     def _let_old_driver_go_on(self) -> None:
         """A driver that was replaced processes its next batch: it must find out, and commit nothing."""
