@@ -162,7 +162,7 @@ def test_a_dry_run_moves_nothing(engine, mover):
     assert isinstance(proposal, Proposal)
     assert proposal.bins == 4
     assert list(proposal.plans) == ["0:count"]
-    assert mover.propose("rescale", "count", {"workers": 4}).steps == proposal.steps
+    assert mover.migrate("rescale", "count", {"workers": 4, "dry_run": True}).steps == proposal.steps
     assert mover.migration is None
     assert not engine.states
 
@@ -247,7 +247,7 @@ def test_a_second_request_replaces_the_first(engine, mover):
 
 
 def test_a_migration_that_a_driver_before_has_begun_is_held_again(engine, mover):
-    proposal = mover.propose("rescale", None, {"workers": 4, "schedule": "fluid"})
+    proposal = mover.migrate("rescale", None, {"workers": 4, "schedule": "fluid", "dry_run": True})
     number = engine.submit(0, proposal.steps, CopyBudget())
     mover.resume(number, proposal, CopyBudget())
     migration = mover.migration

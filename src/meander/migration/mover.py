@@ -51,10 +51,6 @@ class Mover:
             kind, operators, self.engine.bins, self.engine.mode, self.defaults, self.executors_within_s, options, known
         )  # fmt: skip
 
-    def propose(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Proposal:
-        """What would move."""
-        return self.engine.propose(self.request(kind, operator, options))
-
     def migrate(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Migration | Proposal:
         """Move bins as asked; with `dry_run` only say what would move."""
         options = dict(options)
