@@ -45,11 +45,13 @@ def number(what: str, value: object, refusal: Refusal = InvalidOption) -> int | 
     return value
 
 
-def amount(what: str, value: object, refusal: Refusal = InvalidOption) -> int | float:
-    """Return a number that is finite and at least 0."""
+def amount(what: str, value: object, refusal: Refusal = InvalidOption, most: float = math.inf) -> int | float:
+    """Return a number that is finite, at least 0 and at most `most`."""
     plain = number(what, value, refusal)
     if not 0 <= plain < math.inf:
         raise refusal(f"{what} is {plain}; it must be finite and at least 0")
+    if plain > most:
+        raise refusal(f"{what} is {plain:g}, more than {most:g}; use a larger unit")
     return plain
 
 

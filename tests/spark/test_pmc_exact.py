@@ -9,7 +9,7 @@ import meander as me
 from meander.errors import InvalidOption, TooLarge
 from meander.outlook import files, pmc_exact
 from meander.outlook.exact import Case
-from meander.outlook.pmc_exact import enumerated, exact
+from meander.outlook.pmc_exact import enumerated
 from meander.outlook.transitions import Transitions
 from outlooks import solve
 
@@ -22,6 +22,10 @@ SMALL = {"few": 0, "block": 64}
 
 class KilledError(Exception):
     pass
+
+
+def exact(spark, load, state, transitions, tau=0.2, gamma=0.8, path=None, epsilon=None, **options):
+    return pmc_exact.exact(spark, Case.of(load, state, transitions, tau, gamma, epsilon), path, **options)
 
 
 @pytest.fixture

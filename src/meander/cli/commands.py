@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 import meander
 from meander.cli import show
@@ -32,23 +30,10 @@ app = typer.Typer(
 )
 
 
-FORMAT = Annotated[
-    show.AnswerFormat | None,
-    typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON"),
-]
 OPTION = Annotated[
     list[str],
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="an option of its own; may be given several times"),
 ]
-
-
-def _wants_json(choice: show.AnswerFormat | None) -> bool:
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return choice is show.AnswerFormat.json or (choice is None and not on_terminal)
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, allow_nan=False))
 
 
 def _version(wanted: bool) -> None:
@@ -75,7 +60,7 @@ def plan(
     workers: Annotated[int | None, typer.Option(help="plan for so many workers instead of the problem's")] = None,
     tau: Annotated[float | None, typer.Option(help="plan with this tau instead of the problem's")] = None,
     option: OPTION = [],  # noqa: B006 (Typer copies it)
-    format: FORMAT = None,
+    format: show.FORMAT = None,
 ) -> None:
     """Decide which bins move where, and print the plan.
 
@@ -102,8 +87,8 @@ def plan(
     options = options_from(option)
     chosen("planner", planner, meander.planners()).check_options(list(options))
     answer = meander.plan(problem, planner, **options)
-    if _wants_json(format):
-        _print_json(answer.to_dict())
+    if show.wants_json(format):
+        show.print_json(answer.to_dict())
     else:
         show.console().print(show.plan_table(answer))
 
@@ -115,7 +100,7 @@ def schedule(
         str, typer.Option("--name", "-n", help="which schedule; 'meander schedules' lists them")
     ] = "batched",
     option: OPTION = [],  # noqa: B006 (Typer copies it)
-    format: FORMAT = None,
+    format: show.FORMAT = None,
 ) -> None:
     """Cut a plan's moves into steps, and print them.
 
@@ -132,8 +117,8 @@ def schedule(
     options = options_from(option)
     chosen("schedule", name, meander.schedules()).check_options(list(options))
     steps = meander.schedule(now, goal, name, state=state, **options)
-    if _wants_json(format):
-        _print_json({"schedule": name, "steps": [[move._asdict() for move in step] for step in steps]})
+    if show.wants_json(format):
+        show.print_json({"schedule": name, "steps": [[move._asdict() for move in step] for step in steps]})
     else:
         show.console().print(show.schedule_table(name, steps))
 
@@ -154,11 +139,11 @@ def _owners_and_state(data: Any) -> tuple[list[int], list[int], list[float] | No
 
 
 @app.command()
-def planners(format: FORMAT = None) -> None:
+def planners(format: show.FORMAT = None) -> None:
     """List the planners, what they promise and their options."""
     every = meander.planners().values()
-    if _wants_json(format):
-        _print_json(
+    if show.wants_json(format):
+        show.print_json(
             [
                 {
                     "name": each.name,
@@ -171,9 +156,7 @@ def planners(format: FORMAT = None) -> None:
             ]
         )
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("planner", "cap kept", "intervals", "what it is", "options"):
-        table.add_column(column, overflow="fold")
+    table = show.new_table("planner", "cap kept", "intervals", "what it is", "options", overflow="fold")
     for each in every:
         table.add_row(
             each.name,
@@ -186,15 +169,13 @@ def planners(format: FORMAT = None) -> None:
 
 
 @app.command()
-def schedules(format: FORMAT = None) -> None:
+def schedules(format: show.FORMAT = None) -> None:
     """List the schedules and their options."""
     every = meander.schedules().values()
-    if _wants_json(format):
-        _print_json([{"name": each.name, "summary": each.summary, "options": list(each.options)} for each in every])
+    if show.wants_json(format):
+        show.print_json([{"name": each.name, "summary": each.summary, "options": list(each.options)} for each in every])
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("schedule", "what it is", "options"):
-        table.add_column(column, overflow="fold")
+    table = show.new_table("schedule", "what it is", "options", overflow="fold")
     for each in every:
         table.add_row(each.name, each.summary, ", ".join(each.options))
     show.console().print(table)

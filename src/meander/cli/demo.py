@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from meander.cli import show
@@ -151,12 +150,9 @@ def _print_figures(console: Console, progress: list[dict[str, Any]], moves: list
 
 
 def _view(query: Query, progress: list[dict[str, Any]], left_s: float) -> Group:
-    head = Table(box=None, pad_edge=False, title="[bold]a live word count[/]", title_justify="left")
-    for column in ("batches", "rows", "rows/s", "batch, median", "words", "state", "misrouted", "left"):
-        head.add_column(column, justify="right")
-    workers = Table(box=None, pad_edge=False)
-    for column in ("worker", "rows in the last batch", "", "words", "state", "busy"):
-        workers.add_column(column, justify="left" if column in ("worker", "") else "right")
+    totals = (">batches", ">rows", ">rows/s", ">batch, median", ">words", ">state", ">misrouted", ">left")
+    head = show.new_table(*totals, title="[bold]a live word count[/]")
+    workers = show.new_table("worker", ">rows in the last batch", "", ">words", ">state", ">busy")
     if not progress:
         return Group(head, "waiting for the first batch: Python processes and kernels are being loaded")
     last = progress[-1]

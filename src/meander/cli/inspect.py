@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
@@ -46,10 +45,7 @@ def inspect(
     ] = None,
     out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="write the rows as Parquet instead")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="how many rows a table on a terminal shows")] = 50,
-    format: Annotated[
-        show.AnswerFormat | None,
-        typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON"),
-    ] = None,
+    format: show.FORMAT = None,
 ) -> None:
     """Show what a checkpoint holds: query, versions, owners, bins, bytes.
 
@@ -69,8 +65,7 @@ def inspect(
         raise InvalidOption("--out and --table go with --read OPERATOR or --side")
     from meander.checkpoint.reader import Reader, place_of
 
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    as_json = format is show.AnswerFormat.json or (format is None and not on_terminal)
+    as_json = show.wants_json(format)
     if verify:
         _verify(place_of(checkpoint), as_json)
         return
@@ -191,11 +186,8 @@ def _print_summary(answer: dict[str, Any]) -> None:
             f"{moving['bins_left']} bins are left",
             markup=False,
         )
-    table = Table(box=None, pad_edge=False)
-    for column in ("operator", "key", "tables"):
-        table.add_column(column, overflow="fold")
-    for column in ("files", "stored rows", "stored", "longest chain", "mean"):
-        table.add_column(column, justify="right")
+    columns = ("operator", "key", "tables", ">files", ">stored rows", ">stored", ">longest chain", ">mean")
+    table = show.new_table(*columns, overflow="fold")
     for number, operator in enumerate(answer["operators"]):
         table.add_row(
             f"{number} {operator.get('operator')}",

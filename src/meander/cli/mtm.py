@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,10 +47,7 @@ def mtm(
         bool, typer.Option("--all", help="learn from all of it, and judge nothing; by default from the first month")
     ] = False,
     out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="write the matrix as JSON, too")] = None,
-    format: Annotated[
-        show.AnswerFormat | None,
-        typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON"),
-    ] = None,
+    format: show.FORMAT = None,
 ) -> None:
     """Learn how often so many workers become so many others.
 
@@ -90,9 +86,8 @@ def mtm(
             Path(out).write_text(json.dumps(transitions.to_dict()) + "\n", encoding="utf-8")
         except OSError as error:
             raise InvalidOption(f"cannot write {out}: {(error.strerror or str(error)).lower()}") from None
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    if format is show.AnswerFormat.json or (format is None and not on_terminal):
-        print(json.dumps(answer, allow_nan=False))
+    if show.wants_json(format):
+        show.print_json(answer)
     else:
         _print(show.console(), answer, transitions)
 

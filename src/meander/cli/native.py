@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -25,6 +25,7 @@ from meander.options import positive
 
 NOTHING = "no attached query on this machine for this user; in the job: attached = me.attach(query)"
 LONGEST_NAME = 200
+ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 
 native = typer.Typer(
     help="Watch queries of plain Spark that a job has attached to.",
@@ -147,14 +148,6 @@ def _age(ms: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.0f} h"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        to_left = column in ("executor", "host", "group") or column.startswith("┊")
-        table.add_column(column, justify="left" if to_left else "right", no_wrap=True, overflow="ellipsis")
-    return table
-
-
 def _executors(seen: Observation, width: int, most: int) -> RenderableType:
     held, loads = seen.held(), seen.loads()
     cores = {each.executor: max(1, each.cores) for each in seen.executors}
@@ -162,9 +155,8 @@ def _executors(seen: Observation, width: int, most: int) -> RenderableType:
     cap = (1 + ThresholdRules.tau) * math.fsum(loads.values()) / max(1, sum(cores[executor] for executor in loads))
     full = max([*per_core.values(), cap])
     is_wide = width >= 100
-    host = ["host"] if is_wide else []
-    mark = f"┊ {1 + ThresholdRules.tau:g} x mean"
-    table = _table("executor", *host, "cores", "partitions", "rows", "state", "ms", mark)
+    columns = ("executor", *(["host"] if is_wide else []), ">cores", ">partitions", ">rows", ">state", ">ms")
+    table = show.new_table(*columns, f"┊ {1 + ThresholdRules.tau:g} x mean", **ONE_LINE)
     busiest = sorted(seen.executors, key=lambda each: -per_core[each.executor])
     for each in busiest[:most]:
         parts = held[each.executor]
@@ -188,7 +180,8 @@ def _bar(is_draining: bool, holds: int, per_core: float, cap: float, full: float
 
 def _partitions(seen: Observation, most: int) -> RenderableType:
     is_named = len(seen.groups) > 1
-    table = _table(*(["group"] if is_named else []), "partition", "executor", "rows", "state", "ms")
+    columns = (*(["group"] if is_named else []), ">partition", "executor", ">rows", ">state", ">ms")
+    table = show.new_table(*columns, **ONE_LINE)
     for each in seen.slowest()[:most]:
         group = [Text(printable(each.group, 30))] if is_named else []
         table.add_row(*group, str(each.partition), Text(printable(each.executor or "-", 10)), *_figures([each]))

@@ -35,9 +35,8 @@ def show_planners(console: Console, bins: int, workers: int, tau: float, seed: i
     loads = {w: sum(x for x, o in zip(now.load, now.owner, strict=True) if o == w) for w in now.current}
     console.print(show.load_table(loads, now.caps(now.current), title="[bold]now[/]"))
 
-    summary = Table(title="[bold]what would move[/]", title_justify="left", box=None, pad_edge=False)
-    for column in ("planner", "moves", "bytes", "of the state", "heaviest load", "cap kept", "took"):
-        summary.add_column(column, justify="left" if column == "planner" else "right")
+    columns = ("planner", ">moves", ">bytes", ">of the state", ">heaviest load", ">cap kept", ">took")
+    summary = show.new_table(*columns, title="[bold]what would move[/]")
     plans = {}
     for name in (each for each in PLANNERS if each in meander.planners()):
         try:
@@ -69,9 +68,8 @@ def show_planners(console: Console, bins: int, workers: int, tau: float, seed: i
 
 
 def _steps_table(problem: meander.Problem, plan: meander.Plan) -> Table:
-    table = Table(title="[bold]in which steps[/] (the plan of free)", title_justify="left", box=None, pad_edge=False)
-    for column in ("schedule", "steps", "most bytes in a step", "what it is"):
-        table.add_column(column, justify="left" if column in ("schedule", "what it is") else "right")
+    columns = ("schedule", ">steps", ">most bytes in a step", "what it is")
+    table = show.new_table(*columns, title="[bold]in which steps[/] (the plan of free)")
     for name, schedule in meander.schedules().items():
         steps = meander.schedule(plan.before, plan.owner, name, state=problem.state)
         largest = max((sum(move.bytes for move in step) for step in steps), default=0)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,9 +25,34 @@ class AnswerFormat(StrEnum):
     table = "table"
 
 
+FORMAT = Annotated[
+    AnswerFormat | None,
+    typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON"),
+]
+
+
+def wants_json(choice: AnswerFormat | None) -> bool:
+    """Whether an answer is printed as JSON: as it was chosen, else where standard output is no terminal."""
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return choice is AnswerFormat.json or (choice is None and not on_terminal)
+
+
+def print_json(value: Any) -> None:
+    """Print an answer as one line of JSON."""
+    print(json.dumps(value, allow_nan=False))
+
+
 def console() -> Console:
     """A console on standard output; plain text where that is not a terminal."""
     return Console(highlight=False)
+
+
+def new_table(*columns: str, title: str = "", **style: Any) -> Table:
+    """An empty table with these columns; one whose name begins with > is aligned to the right."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for each in columns:
+        table.add_column(each.removeprefix(">"), justify="right" if each.startswith(">") else "left", **style)
+    return table
 
 
 def size(count: Bytes) -> str:
@@ -52,10 +81,7 @@ def bar(value: float, limit: float, full: float, width: int = 32) -> Text:
 
 def load_table(loads: Mapping[WorkerId, float], caps: Mapping[WorkerId, float], title: str = "") -> Table:
     """Each worker's load as a number and a bar against its cap."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("worker", justify="right")
-    table.add_column("load", justify="right")
-    table.add_column("┊ is the cap")
+    table = new_table(">worker", ">load", "┊ is the cap", title=title)
     full = max([*loads.values(), *caps.values()], default=0.0)
     for worker, load in loads.items():
         table.add_row(str(worker), f"{load:.4g}", bar(load, caps[worker], full))
@@ -81,11 +107,7 @@ def plan_table(plan: Plan) -> Table:
     share = f", {plan.cost / total:.1%} of the state" if total else ""
     title = f"{plan.planner}: {len(plan.moves)} moves, {size(plan.cost)}{share}, planned in {plan.elapsed_ms:.3g} ms"
     title = "\n".join([title, *plan.notes])
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for name in ("worker", "load", "cap"):
-        table.add_column(name, justify="right")
-    for name in ("┊ is the cap", "bins in", "bins out"):
-        table.add_column(name)
+    table = new_table(">worker", ">load", ">cap", "┊ is the cap", "bins in", "bins out", title=title)
     everyone = sorted({*plan.workers, *plan.before})
     full = max([*plan.loads.values(), *plan.caps.values()], default=0.0)
     for worker in everyone:
@@ -105,10 +127,7 @@ def schedule_table(name: str, steps: Sequence[Step]) -> Table:
     title = f"{name}: {sum(map(len, steps))} moves in {len(busy)} steps"
     if len(steps) > len(busy):
         title += f" over {len(steps)} batches"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for column in ("batch", "moves", "bytes"):
-        table.add_column(column, justify="right")
-    table.add_column("source -> target: bins")
+    table = new_table(">batch", ">moves", ">bytes", "source -> target: bins", title=title)
     shown = 40
     for batch, step in enumerate(steps[:shown]):
         pairs: dict[tuple[int, int], list[int]] = {}

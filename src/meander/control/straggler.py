@@ -1,6 +1,6 @@
 """When to lighten a straggler, and when more or fewer workers are wanted: Ls-Stream's controller, and its future work.
 
-Samples of batches in, a verdict with its reason out. The figures themselves are in `view`.
+Samples of batches in, a verdict with its reason out. The figures themselves are in `window`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Straggler:
         self._rest_from: int | None = None
         self._workers = 0
         self._is_balancing = False
-        self._found_nothing = False
+        self._nothing_to_move = False
         self._tried: dict[tuple[WorkerId, BinId], int] = {}
         self._floor = (0, 0.0)
 
@@ -156,9 +156,9 @@ class Straggler:
                 )
         self._samples.append(sample)
 
-    def balanced(self, found: bool) -> None:
+    def balanced(self, any_bin: bool) -> None:
         """Take what came of the last "balance", when it is done: whether there was anything to move."""
-        self._found_nothing = not found
+        self._nothing_to_move = not any_bin
         self._begin_rest()
 
     def decide(self, workers: Sequence[int], moving: bool) -> Verdict:
@@ -212,13 +212,13 @@ class Straggler:
         since = self._tried.get((case.view.straggler, case.view.heaviest))
         is_known = since is not None and self._samples[-1].batch - since < RETRY * self.rules.rest_batches
         is_alone = case.is_alone(case.count, case.alpha)
-        if is_known and (is_alone or self._found_nothing):
+        if is_known and (is_alone or self._nothing_to_move):
             why = case.tell_bin() if is_alone else "there was nothing to move"
             return self._by_work(case, check_sojourn=False) or case.stay(why)
         return self._balance(case)
 
     def _balance(self, case: _Case) -> Verdict:
-        self._is_balancing, self._found_nothing = True, False
+        self._is_balancing, self._nothing_to_move = True, False
         self._tried[case.view.straggler, case.view.heaviest] = self._samples[-1].batch
         return Verdict("balance", case.figures, case.view.imbalance, case.count, case.view)
 
@@ -253,7 +253,7 @@ class Straggler:
         return Verdict("rescale", f"{case.figures}; {why}", case.view.imbalance, wanted, case.view)
 
     def _forget(self) -> None:
-        self._is_balancing = self._found_nothing = False
+        self._is_balancing = self._nothing_to_move = False
         self._tried.clear()
 
     def _begin_rest(self) -> None:

@@ -122,13 +122,13 @@ class LoadWindow:
         sides = [each.waiting for each in samples]
         queued = tuple(steady_mean([waiting[side] for waiting in sides]) for side in range(len(newest.stored)))
         weight = measured_gamma(samples) if isinstance(gamma, str) else gamma
-        asked = Resources(newest.stored, queued, weight)
+        resources = Resources(newest.stored, queued, weight)
         bare = cls(
             owner=tuple(map(WorkerId, newest.owner)),
             workers=tuple(sorted({WorkerId(worker_id("a worker", w)) for w in (*workers, *newest.owner)})),
-            load=asked.load,
-            stored=sum(newest.stored, np.zeros(asked.bins)),
-            computing=asked.computing,
+            load=resources.load,
+            stored=sum(newest.stored, np.zeros(resources.bins)),
+            computing=resources.computing,
             arrivals=steady_mean([each.rows / each.interval_s for each in samples]),
             busy_per_s=float(steady_mean([sum(each.busy_s.values()) / each.interval_s for each in samples])),
         )
@@ -255,14 +255,16 @@ def measured_gamma(samples: Sequence[Sample]) -> float | None:
 
     parts, times = [], []
     for each in samples:
-        asked = Resources(each.stored, each.queued)
+        resources = Resources(each.stored, each.queued)
         workers = sorted(set(each.owner))
-        parts.append(np.column_stack([sum_by_worker(v, each.owner, workers) for v in (asked.memory, asked.computing)]))
+        parts.append(
+            np.column_stack([sum_by_worker(v, each.owner, workers) for v in (resources.memory, resources.computing)])
+        )
         times += [each.busy_s.get(WorkerId(worker), 0.0) for worker in workers]
-    made = np.concatenate(parts)
-    scale = made.max(axis=0)
+    amounts = np.concatenate(parts)
+    scale = amounts.max(axis=0)
     if not (scale > 0).all() or not any(times):
         return None
-    (memory, computing, _), _ = nnls(np.column_stack([made / scale, np.ones(len(made))]), np.array(times))
+    (memory, computing, _), _ = nnls(np.column_stack([amounts / scale, np.ones(len(amounts))]), np.array(times))
     memory, computing = memory / scale[0], computing / scale[1]
     return float(memory / (memory + computing)) if memory + computing > 0 else None

@@ -71,30 +71,21 @@ def pmc(
         raise InvalidOption(f"transitions must be made by Transitions.of or Transitions.given, not {kind(transitions)}")
     if effort is not None and not isinstance(effort, Effort):
         raise InvalidOption(f"effort must be an Effort, such as Effort(rounds=5), not {kind(effort)}")
+    case = Case.of(loads, states, transitions, tau, gamma)
     if exactly is None:
         try:
-            exactly = Case.of(loads, states, transitions, tau, gamma).partitionings <= EXACTLY
+            exactly = case.partitionings <= EXACTLY
         except TooLarge:
             exactly = False
     if exactly:
-        return exact(spark, loads, states, transitions, tau, gamma, path, tell=tell)
-    return learned(spark, loads, states, transitions, tau, gamma, path, drift, effort or Effort(), tell)
+        return exact(spark, case, path, tell)
+    return learned(spark, Lesson.of(loads, states, transitions, tau, gamma, drift), effort or Effort(), path, tell)
 
 
 def learned(
-    spark: SparkSession,
-    load: Iterable[float],
-    state: Iterable[float],
-    transitions: Transitions,
-    tau: float,
-    gamma: float,
-    path: str | Path | None,
-    drift: float,
-    effort: Effort,
-    tell: Tell | None,
+    spark: SparkSession, lesson: Lesson, effort: Effort, path: str | Path | None, tell: Tell | None
 ) -> LearnedOutlook:
     """Return an outlook that was learned by practice on the executors."""
-    lesson = Lesson.of(load, state, transitions, tau, gamma, drift)
     inputs = LearnedOutlook.of(lesson, effort, {}).inputs()
     with Folder(path, LearnedOutlook.kind, inputs) as folder, progress_bars(tell) as report:
         outlook = folder.finished()

@@ -1,4 +1,4 @@
-"""Exact projected migration costs on Spark: `planning.ahead.exact` with its pairs spread over tasks.
+"""Exact projected migration costs on Spark: `exact` with its pairs spread over tasks.
 
 1. Tasks make the feasible partitionings, each a range of ranks.
 2. Tasks compute the costs of all pairs once, in square blocks above the diagonal, and write each block as a plain
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +28,6 @@ from meander.outlook.exact import Case, Sweep, converge, solved
 from meander.outlook.exact_outlook import ExactOutlook
 from meander.outlook.files import Folder, put
 from meander.outlook.outlook import Flags, Floats, Ints
-from meander.outlook.transitions import Transitions
 from meander.progress import Tell, progress_bars
 
 if TYPE_CHECKING:
@@ -61,13 +60,8 @@ MOST_BYTES = 8_000_000_000
 
 def exact(
     spark: SparkSession,
-    load: Iterable[float],
-    state: Iterable[float],
-    transitions: Transitions,
-    tau: float = 0.2,
-    gamma: float = 0.8,
+    case: Case,
     path: str | Path | None = None,
-    epsilon: float | None = None,
     tell: Tell | None = None,
     *,
     few: int = FEW,
@@ -77,14 +71,9 @@ def exact(
 
     Args:
         spark: a Spark session.
-        load: work of each bin.
-        state: bytes of state of each bin.
-        transitions: how often n workers become n'.
-        tau: the load cap; where no partitioning keeps it, the smallest one that does is used and noted in `taus`.
-        gamma: how much the next migration counts against this one, from 0 to below 1.
-        path: a folder for the outlook and for what is done so far: called again after a crash, it goes on from there.
-        epsilon: how far projected costs may be off, as a share of all state; a millionth, or more for gammas near 1.
-        tell: called with progress; without it there is a bar if standard error is a terminal.
+        case: what is to be solved.
+        path: a folder for the outlook and for what is done so far; see `pmc`.
+        tell: called with progress; see `pmc`.
         few: up to so many partitionings are done in the driver.
         block: partitionings along one side of a block of costs.
 
@@ -92,7 +81,6 @@ def exact(
         TooLarge: there are too many partitionings, or no space for the costs of their pairs.
         InvalidOption: the folder holds an outlook of other inputs, or executors do not see it.
     """
-    case = Case.of(load, state, transitions, tau, gamma, epsilon)
     with Folder(path, ExactOutlook.kind, case.inputs()) as folder:
         outlook = folder.finished()
         if outlook is None and case.partitionings <= few:

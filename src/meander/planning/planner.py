@@ -142,8 +142,6 @@ class Planner(Named, Generic[Options]):
         summary: one line for people.
         keeps_cap: whether every answer keeps the load cap (else `Infeasible` is raised).
         contiguous: whether every answer gives each worker one interval of neighbouring bins.
-        starts_alone: whether a comparison begins with its own map, since its answer does not depend on who owns what
-            now; or the name of the planner with whose map it begins.
     """
 
     kind = "planner"
@@ -154,13 +152,11 @@ class Planner(Named, Generic[Options]):
         keeps_cap: bool,
         contiguous: bool,
         name: str | None = None,
-        starts_alone: bool | str = False,
     ) -> None:
         super().__init__(target, name)
         self.target = target
         self.keeps_cap = keeps_cap
         self.contiguous = contiguous
-        self.starts_alone = starts_alone
         self.__signature__ = inspect.signature(target).replace(return_annotation=Plan)
 
     def __call__(self, problem: Problem, /, *args: Options.args, **options: Options.kwargs) -> Plan:
@@ -178,11 +174,11 @@ class Planner(Named, Generic[Options]):
 
 
 def planner(
-    *, keeps_cap: bool, contiguous: bool = False, name: str | None = None, starts_alone: bool | str = False
+    *, keeps_cap: bool, contiguous: bool = False, name: str | None = None
 ) -> Callable[[Callable[Concatenate[Problem, Options], Target]], Planner[Options]]:
     """Make a planner of a function that decides a target; its name and docstring become the planner's."""
 
     def make(target: Callable[Concatenate[Problem, Options], Target]) -> Planner[Options]:
-        return Planner(target, keeps_cap, contiguous, name, starts_alone)
+        return Planner(target, keeps_cap, contiguous, name)
 
     return make

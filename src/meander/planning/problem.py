@@ -73,8 +73,8 @@ class Problem:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        put("load", tuple(_measure("load", j, x) for j, x in enumerate(listed("load", load, InvalidProblem))))
-        put("state", tuple(_measure("state", j, x) for j, x in enumerate(listed("state", state, InvalidProblem))))
+        put("load", _amounts("load", load))
+        put("state", _amounts("state", state))
         owners = owner.owner if isinstance(owner, Assignment) else listed("owner", owner, InvalidProblem)
         put("owner", tuple(_worker(f"owner of bin {j}", w) for j, w in enumerate(owners)))
         if not self.load:
@@ -92,8 +92,8 @@ class Problem:
         put("tau", tau)
         put("idle", _ids("idle", idle))
         put("must_leave", _ids("must_leave", must_leave))
-        given_pins = pinned if isinstance(pinned, Set) else listed("pinned", pinned, InvalidProblem)
-        put("pinned", tuple(sorted({_bin(b, len(self.load)) for b in given_pins})))
+        pins = pinned if isinstance(pinned, Set) else listed("pinned", pinned, InvalidProblem)
+        put("pinned", tuple(sorted({_bin(b, len(self.load)) for b in pins})))
         self._check_workers()
         put("capacities", MappingProxyType(self._capacities(capacities)))
 
@@ -281,11 +281,9 @@ def _some(ids: Sequence[int]) -> str:
     return shown if len(ids) <= 12 else f"{shown} and {len(ids) - 12} more"
 
 
-def _measure(name: str, index: int, value: object) -> int | float:
-    plain = amount(f"{name} of bin {index}", value, InvalidProblem)
-    if plain > LARGEST_NUMBER:
-        raise InvalidProblem(f"{name} of bin {index} is {plain:g}, more than {LARGEST_NUMBER:g}; use a larger unit")
-    return plain
+def _amounts(name: str, values: object) -> tuple[int | float, ...]:
+    entries = enumerate(listed(name, values, InvalidProblem))
+    return tuple(amount(f"{name} of bin {j}", value, InvalidProblem, LARGEST_NUMBER) for j, value in entries)
 
 
 def _worker(what: str, value: object) -> WorkerId:

@@ -10,7 +10,7 @@ from itertools import starmap
 import numpy as np
 
 from meander.errors import InvalidOption
-from meander.measure.load import computing_load, resource
+from meander.measure.load import check_gamma, computing_load, resource
 from meander.options import amount, listed, positive, worker_id
 from meander.planning.handover import Sums
 from meander.planning.problem import LARGEST_NUMBER, Problem
@@ -53,14 +53,12 @@ class Workload:
             name: _per_bin(name, values, problem.bins) for name, values in arguments.items() if values is not None
         }
         load = work = [float(x) for x in problem.load]
-        gamma = float(amount("gamma", gamma))
+        gamma = check_gamma(gamma)
         if "stored" in columns and "queued" in columns:
             with np.errstate(over="ignore"):
                 load = resource(columns["stored"], columns["queued"], gamma).tolist()
                 work = computing_load(columns["stored"], columns["queued"]).tolist()
             _refuse_overflow(load, work)
-        else:
-            resource([], [], gamma)
         work = columns.get("computing", work)
         rows = columns.get("arrivals", columns.get("queued", load))
         tuples = columns.get("stored", [float(x) for x in problem.state])
@@ -110,18 +108,11 @@ def _per_bin(name: str, values: object, bins: int) -> list[float]:
     entries = listed(name, values)
     if len(entries) != bins:
         raise InvalidOption(f"{name} has {len(entries)} entries but there are {bins} bins; give one for each")
-    amounts = [float(amount(f"{name} of bin {j}", value)) for j, value in enumerate(entries)]
-    for j, value in enumerate(amounts):
-        if value > LARGEST_NUMBER:
-            raise InvalidOption(f"{name} of bin {j} is {value:g}, more than {LARGEST_NUMBER:g}; use a larger unit")
-    return amounts
+    return [float(amount(f"{name} of bin {j}", x, most=LARGEST_NUMBER)) for j, x in enumerate(entries)]
 
 
 def _rate(name: str, value: object) -> float:
-    rate = float(positive(name, value))
-    if rate > LARGEST_NUMBER:
-        raise InvalidOption(f"{name} is {rate:g}, more than {LARGEST_NUMBER:g}; use a larger unit")
-    return rate
+    return float(amount(name, positive(name, value), most=LARGEST_NUMBER))
 
 
 def _refuse_overflow(*columns: Sequence[float]) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,10 +79,7 @@ def simulate(
     out: Annotated[
         str | None, typer.Option("--out", metavar="DIR", help="where CSV and plot go; by default simulation-SERIES")
     ] = None,
-    format: Annotated[
-        show.AnswerFormat | None,
-        typer.Option("--format", "-f", help="table or json; by default a table on a terminal, else JSON"),
-    ] = None,
+    format: show.FORMAT = None,
 ) -> None:
     """Replay a history of arrivals and compare what planners move.
 
@@ -109,9 +104,8 @@ def simulate(
     folder = _folder(out if out is not None else f"simulation-{what.series}")
     _run(what, names, folder)
     files = [_write_csv(folder / "replay.csv", what.replays), *_plot(folder / "replay.png", what)]
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    if format is show.AnswerFormat.json or (format is None and not on_terminal):
-        print(json.dumps(_answer(what, files), allow_nan=False))
+    if show.wants_json(format):
+        show.print_json(_answer(what, files))
     else:
         _print(show.console(), what, files)
 
@@ -319,10 +313,8 @@ def _print(console: Console, what: Study, files: Sequence[str]) -> None:
 
 def figures_table(figures: Sequence[dict[str, Any]]) -> Table:
     """Planners by row: what they moved, against ssm, how even they kept the load, and how long they took."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("planner")
-    for column in ("moved", "%", "x ssm", "mean", "worst", "tau raised", "ms"):
-        table.add_column(column, justify="right", no_wrap=True)
+    columns = ("planner", ">moved", ">%", ">x ssm", ">mean", ">worst", ">tau raised", ">ms")
+    table = show.new_table(*columns, no_wrap=True)
     for each in figures:
         ratio, times = each["against_ssm"], each["tau_raised"]
         table.add_row(

@@ -7,7 +7,7 @@ from meander.planning.problem import Problem
 from meander_lab.planners import ring
 
 
-@planner(keeps_cap=False, starts_alone=True)
+@planner(keeps_cap=False)
 def consistent_hash(problem: Problem, *, virtual_nodes: int = ring.VIRTUAL_NODES, seed: int = 0) -> Target:
     """Send each bin to the next worker on a seeded hash ring (Karger's consistent hashing).
 

@@ -9,7 +9,7 @@ from meander.planning.problem import Problem
 from meander.types import WorkerId
 
 
-@planner(keeps_cap=False, starts_alone=True)
+@planner(keeps_cap=False)
 def even(problem: Problem) -> Target:
     """Give each worker the same number of consecutive bins, by ascending id (Storm's default).
 

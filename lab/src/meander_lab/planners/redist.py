@@ -11,7 +11,7 @@ from meander.planning.problem import ROUNDING, Problem
 from meander_lab.planners import ring
 
 
-@planner(keeps_cap=False, starts_alone="consistent_hash")
+@planner(keeps_cap=False)
 def redist(
     problem: Problem,
     *,

@@ -12,6 +12,9 @@ from meander.planning.problem import ROUNDING
 from meander.types import WorkerId
 from meander_lab.replay.bins import Bins, Floats
 
+OWN_GROUND = {"even": "even", "consistent_hash": "consistent_hash", "redist": "consistent_hash"}
+"""Planners whose answer does not depend on who owns what now, and the one with whose map each begins."""
+
 
 def smallest_tau(load: Floats, workers: int) -> float:
     """Return the smallest tau at which so many workers can share the bins as intervals; at least 0."""
@@ -44,10 +47,8 @@ def balanced(load: Floats, workers: int) -> list[WorkerId]:
 def start_of(name: str, workers: int, bins: Bins, options: Mapping[str, Any] = MappingProxyType({})) -> list[WorkerId]:
     """Return where a planner starts from: its own ground, where it would else move everything at first."""
     load, state = bins.at(0)
-    planner = planners()[name]
-    if not planner.starts_alone:
+    if name not in OWN_GROUND:
         return balanced(load, workers)
-    if isinstance(planner.starts_alone, str):
-        planner = planners()[planner.starts_alone]
+    planner = planners()[OWN_GROUND[name]]
     known = {key: value for key, value in options.items() if key in planner.options}
     return list(planner(Problem(load, state, [0] * bins.bins, range(workers)), **known).owner)
