@@ -3,6 +3,7 @@
 import dataclasses
 import threading
 from itertools import chain, repeat
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.jobs import Watchdog, in_short, is_loss
+from meander.engine.spark.stream import SparkStream, control_name
 from meander.engine.worker.messages import Control, Fault, FilePart, TaskReport, Token, pack, unpack
 from meander.engine.worker.rows import BAD, REPORT, sort_out, table_of
 from meander.errors import InvalidOption
@@ -141,3 +143,13 @@ def test_the_watchdog_keeps_quiet_while_every_executor_is_there():
     with Watchdog(gone, lambda: None, every_s=0.001) as dog:
         assert looked.wait(timeout=30)
     assert not dog.barked
+
+
+def test_a_query_shares_its_executors_with_other_streams_but_not_with_its_own_control_stream():
+    mine, other = SimpleNamespace(id="a", name=None), SimpleNamespace(id="b", name=None)
+    control = SimpleNamespace(id="c", name=control_name("a"))
+    session = SimpleNamespace(streams=SimpleNamespace(active=[mine, control]))
+    stream = SparkStream(mine, session)
+    assert not stream.is_shared
+    session.streams.active.append(other)
+    assert stream.is_shared

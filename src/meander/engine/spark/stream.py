@@ -66,8 +66,6 @@ class SparkStream:
         self.inner, self.session = inner, session
         self.id = str(inner.id)
         """Spark's id of the query; the same after a restart."""
-        self.companions: set[str] = set()
-        """Ids of other streams that belong to this query: its control stream."""
 
     @property
     def is_active(self) -> bool:
@@ -82,9 +80,9 @@ class SparkStream:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other streams run on the same executors."""
-        mine = {self.id, *self.companions}
-        return any(str(each.id) not in mine for each in self.session.streams.active)
+        """Whether other streams run on the same executors; its own control stream is none of them."""
+        others = [each for each in self.session.streams.active if str(each.id) != self.id]
+        return any(each.name != control_name(self.id) for each in others)
 
     def rows_behind(self) -> int:
         """How far the sources are ahead; what goes wrong with asking must not hurt the batch."""
@@ -163,20 +161,19 @@ def check_control(control: DataFrame) -> None:
         )
 
 
+def control_name(query_id: str) -> str:
+    """What the control stream of a query is called."""
+    return f"meander-control-{query_id}"
+
+
 class ControlReader:
     """Brings the rows of a control stream to the driver."""
 
     def __init__(self, run: QueryRun, control: DataFrame) -> None:
         self._run = run
         folder = f"{run.driver.log.location.uri}/{CONTROL_FOLDER}"
-        self._inner: StreamingQuery = (
-            control.writeStream.foreachBatch(self._take).option("checkpointLocation", folder).start()
-        )
-
-    @property
-    def id(self) -> str:
-        """Spark's id of the stream."""
-        return str(self._inner.id)
+        writer = control.writeStream.foreachBatch(self._take).option("checkpointLocation", folder)
+        self._inner: StreamingQuery = writer.queryName(control_name(run.stream.id)).start()
 
     def stop(self) -> None:
         """Read no more."""
