@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from meander.errors import InvalidOption
 from meander.migration.steps import CopyBudget
 from meander.options import positive, whole
-
-MOST_BINS = 1 << 16
+from meander.route.hashing import MOST_BINS
 
 
 @dataclass(frozen=True)
