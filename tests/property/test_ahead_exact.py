@@ -7,10 +7,11 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment, linprog
 
+from effort import examples
 from meander import Problem, plan
 from meander.errors import Infeasible
 from meander.outlook.exact import Case
@@ -139,7 +140,7 @@ def inputs(draw, most_bins=7, fewest_bins=1):
 
 
 @given(inputs(), st.sampled_from(GAMMAS))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_values_are_those_of_policy_iteration(made, gamma):
     load, state, transitions, tau = made
     outlook = solve(load, state, transitions, tau, gamma, epsilon=1e-9)
@@ -150,7 +151,7 @@ def test_values_are_those_of_policy_iteration(made, gamma):
 
 
 @given(inputs(most_bins=6), st.sampled_from(GAMMAS))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_values_are_those_of_the_linear_programme(made, gamma):
     load, state, transitions, tau = made
     outlook = solve(load, state, transitions, tau, gamma, epsilon=1e-9)
@@ -159,7 +160,7 @@ def test_values_are_those_of_the_linear_programme(made, gamma):
 
 
 @given(inputs(), st.sampled_from(GAMMAS), st.sampled_from([1e-2, 1e-4, 1e-6]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_values_are_within_epsilon_whatever_it_is(made, gamma, epsilon):
     load, state, transitions, tau = made
     near = solve(load, state, transitions, tau, gamma, epsilon=1e-10)
@@ -170,7 +171,7 @@ def test_values_are_within_epsilon_whatever_it_is(made, gamma, epsilon):
 
 
 @given(inputs(), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_finite_horizon_is_the_recursion_over_all_that_may_come(made, horizon, gamma):
     load, state, transitions, tau = made
     outlook = solve(load, state, transitions, tau, gamma, horizon=horizon, epsilon=1e-9)
@@ -195,7 +196,7 @@ def test_finite_horizon_is_the_recursion_over_all_that_may_come(made, horizon, g
 
 
 @given(inputs(most_bins=9), st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_slice_of_ranks_is_that_slice_of_all_and_costs_are_those_of_the_best_matching(made, data):
     load, state, transitions, tau = made
     case = Case.of(load, state, transitions, tau, epsilon=1e-9)
@@ -236,7 +237,7 @@ def cheapest_target(problem, cut):
 
 
 @given(inputs(most_bins=10, fewest_bins=4), st.sampled_from(GAMMAS), st.integers(0, 10**9))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_choice_is_the_best_of_all_and_its_estimate_is_its_cost_and_what_follows(made, gamma, seed):
     load, state, transitions, tau = made
     rng = random.Random(seed)
@@ -265,7 +266,7 @@ def test_the_choice_is_the_best_of_all_and_its_estimate_is_its_cost_and_what_fol
 
 
 @given(inputs(), st.sampled_from([0.5, 0.9]), st.integers(0, 10**9))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_the_estimate_of_a_cut_that_is_not_in_the_table_looks_one_step_on(made, gamma, seed):
     load, state, transitions, tau = made
     rng = random.Random(seed)
@@ -287,7 +288,7 @@ def test_the_estimate_of_a_cut_that_is_not_in_the_table_looks_one_step_on(made, 
 
 
 @given(inputs(), st.integers(0, 10**9))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_with_drifted_loads_the_choice_still_keeps_the_present_cap(made, seed):
     load, state, transitions, tau = made
     rng = random.Random(seed)

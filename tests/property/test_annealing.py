@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.planning.annealing import annealing
 from meander.planning.check import check
 from meander.planning.problem import Problem
@@ -102,7 +103,7 @@ class Scales:
         return left > (self.load[target] + load) / self.capacity[target] + EPSILON * self.mean
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.data())
 def test_plans_pass_the_checker_with_all_options(data):
     problem = data.draw(problems())
@@ -112,7 +113,7 @@ def test_plans_pass_the_checker_with_all_options(data):
     assert not set(plan.owner) & set(problem.must_leave)
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(st.data())
 def test_imbalance_never_grows_and_nothing_moves_within_alpha(data):
     problem = data.draw(problems(same_workers=True))
@@ -127,7 +128,7 @@ def test_imbalance_never_grows_and_nothing_moves_within_alpha(data):
         assert plan.moves == ()
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.data())
 def test_it_ends_balanced_or_where_no_bin_can_be_handed_over(data):
     problem = data.draw(problems())
@@ -146,7 +147,7 @@ def test_it_ends_balanced_or_where_no_bin_can_be_handed_over(data):
         assert not any(end.can_give(plan.owner[j], target, bins[j]) for j in free)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.data())
 def test_the_same_seed_gives_the_same_plan(data):
     problem = data.draw(problems())
@@ -154,7 +155,7 @@ def test_the_same_seed_gives_the_same_plan(data):
     assert annealing(problem, **chosen) == annealing(problem, **chosen)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(problems(), st.sampled_from([0.25, 4.0, 1024.0]))
 def test_units_of_capacity_do_not_matter(problem, factor):
     facts = problem.to_dict()

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.checkpoint import statefile
 from meander.checkpoint.bitmap import bitmap, from_text, members, to_text
 from meander.checkpoint.entries import Commit, FileRef, OperatorCommit, SnapshotRef
@@ -54,7 +55,7 @@ def as_file(data, tmp):
     return pa.OSFile(str(path))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(files(), st.sampled_from([64, 1 << 20]), st.booleans(), st.data())
 def test_what_was_written_is_read_whole_or_by_bins(tmp_path_factory, given_, piece_bytes, on_disk, data):
     bins, sections = given_
@@ -77,7 +78,7 @@ def test_what_was_written_is_read_whole_or_by_bins(tmp_path_factory, given_, pie
     assert set(members(made.info.bins).tolist()) == touched
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(files(), st.integers(0, 10**6), st.integers(0, 7), st.sampled_from([64, 1 << 20]), st.booleans())
 def test_every_flipped_bit_of_a_state_file_is_noticed(tmp_path_factory, given_, at, bit, piece_bytes, on_disk):
     bins, sections = given_
@@ -90,7 +91,7 @@ def test_every_flipped_bit_of_a_state_file_is_noticed(tmp_path_factory, given_, 
         statefile.read(source, name="deltas/x")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(files(), st.integers(0, 10**6), st.binary(max_size=30))
 def test_every_torn_state_file_is_noticed(given_, at, rest):
     bins, sections = given_
@@ -112,7 +113,7 @@ def test_every_single_bit_of_one_state_file():
                 statefile.read(bytes(wrong))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=9)), st.integers(0, 10**6), st.integers(0, 7)
 )
@@ -187,7 +188,7 @@ def needed(commits, operator, j):
     return first, chain
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(histories(), st.data())
 def test_the_index_finds_what_the_whole_history_says(history, data):
     bins, operators, commits = history
@@ -223,7 +224,7 @@ def test_the_index_finds_what_the_whole_history_says(history, data):
             }
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(histories(), st.data())
 def test_a_log_read_again_is_the_log_that_was_written(tmp_path_factory, history, data):
     _, _, commits = history
@@ -250,7 +251,7 @@ def test_a_log_read_again_is_the_log_that_was_written(tmp_path_factory, history,
         assert past.index.to_json() == index.to_json()
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(histories(), st.data())
 def test_garbage_is_all_that_no_kept_version_needs_and_nothing_else(history, data):
     bins, operators, commits = history

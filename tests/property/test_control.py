@@ -3,9 +3,10 @@
 from dataclasses import replace
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.control import Look, Threshold, ThresholdRules
 
 RULES = st.builds(
@@ -71,7 +72,7 @@ def expected(rules, history, ended):
     return row >= rules.looks
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(RULES, courses(), st.sets(st.integers(0, 39)))
 def test_a_second_opinion_that_keeps_everything(rules, course, ends):
     balance, ended = Threshold(rules), None
@@ -85,7 +86,7 @@ def test_a_second_opinion_that_keeps_everything(rules, course, ends):
             ended = look.batch
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(RULES, courses())
 def test_never_two_moves_within_the_rest_and_never_without_a_reason(rules, course):
     balance, moves = Threshold(rules), []
@@ -98,7 +99,7 @@ def test_never_two_moves_within_the_rest_and_never_without_a_reason(rules, cours
     assert all(later - earlier >= max(1, rules.rest_batches) for earlier, later in pairwise(moves))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(RULES.filter(lambda rules: rules.looks >= 2), st.integers(0, 30))
 def test_a_single_bad_look_never_moves(rules, place):
     balance = Threshold(rules)
@@ -106,7 +107,7 @@ def test_a_single_bad_look_never_moves(rules, place):
     assert not any(balance.decide(look).move for look in course)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     RULES.filter(lambda rules: rules.looks >= 2),
     st.sampled_from([GOOD, replace(BAD, straggler_ms=0.0), replace(BAD, imbalance=0.0)]),
@@ -118,7 +119,7 @@ def test_looks_by_turns_good_and_bad_never_move(rules, other, begins):
     assert not any(balance.decide(look).move for look in course)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(RULES, st.integers(0, 5))
 def test_lasting_imbalance_moves_once_per_rest_and_looks(rules, takes):
     balance, moves, until = Threshold(rules), [], None
@@ -135,7 +136,7 @@ def test_lasting_imbalance_moves_once_per_rest_and_looks(rules, takes):
     assert moves == list(range(moves[0], 100, period))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(RULES, courses(), st.lists(LOOKS, max_size=5), st.integers(0, 39))
 def test_looks_without_a_new_batch_change_nothing(rules, course, more, place):
     plain, disturbed = Threshold(rules), Threshold(rules)
@@ -147,7 +148,7 @@ def test_looks_without_a_new_batch_change_nothing(rules, course, more, place):
             assert not any(disturbed.decide(replace(each, batch=newest)).move for each in more)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(RULES.filter(lambda rules: rules.gain > 0), st.lists(LOOKS, max_size=30), st.floats(0.0, 0.99))
 def test_behind_for_another_reason_never_moves(rules, course, share):
     balance = Threshold(rules)

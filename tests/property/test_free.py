@@ -11,11 +11,12 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
+from effort import examples
 from meander import Infeasible, Plan, Problem, TooLarge, WorkerId, check
 from meander.planning.free import free
 from meander.planning.problem import ROUNDING
@@ -114,7 +115,7 @@ def _milp(problem: Problem, workers: Sequence[WorkerId]) -> float | None:
     return float(cost[np.arange(m), answer.x[: m * n].reshape(m, n).argmax(axis=1)].sum())
 
 
-@settings(max_examples=150, deadline=None)
+@examples(25)
 @given(problems())
 def test_is_as_cheap_as_a_milp_solver_finds(problem: Problem) -> None:
     optimum = cheapest_by_milp(problem)
@@ -127,7 +128,7 @@ def test_is_as_cheap_as_a_milp_solver_finds(problem: Problem) -> None:
         assert plan.cost == optimum
 
 
-@settings(max_examples=80, deadline=None)
+@examples(40)
 @given(st.integers(0, 2**32 - 1))
 def test_is_as_cheap_as_a_milp_solver_finds_where_room_is_tight(seed: int) -> None:
     problem = crowded(Random(seed))
@@ -139,7 +140,7 @@ def test_is_as_cheap_as_a_milp_solver_finds_where_room_is_tight(seed: int) -> No
         assert free(problem).cost == optimum
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(problems(bins=14))
 def test_the_smallest_tau_is_enough_and_nothing_less_is(problem: Problem) -> None:
     why = refusal(problem)
@@ -156,7 +157,7 @@ def test_the_smallest_tau_is_enough_and_nothing_less_is(problem: Problem) -> Non
     assert cheapest_by_milp(replace(problem, tau=max(problem.tau, tau - 1e-6 * (1 + tau)))) is None
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(problems(bins=40, contiguous=True, plain=True))
 def test_never_costs_more_than_ssm(problem: Problem) -> None:
     try:
@@ -167,7 +168,7 @@ def test_never_costs_more_than_ssm(problem: Problem) -> None:
         check(problem, free(problem))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(problems(bins=12))
 def test_never_costs_more_than_ssm_with_pins_and_capacities(problem: Problem) -> None:
     try:
@@ -177,7 +178,7 @@ def test_never_costs_more_than_ssm_with_pins_and_capacities(problem: Problem) ->
     assert free(problem).cost <= contiguous.cost
 
 
-@settings(max_examples=100, deadline=None)
+@examples(50)
 @given(problems(bins=40), st.randoms(use_true_random=False))
 def test_no_random_assignment_within_the_cap_is_cheaper(problem: Problem, random: Random) -> None:
     holders = {problem.owner[j] for j in problem.pinned}
@@ -203,7 +204,7 @@ def test_no_random_assignment_within_the_cap_is_cheaper(problem: Problem, random
 measures = st.floats(1e-3, 1e12) | st.floats(1e-200, 1e-12) | st.sampled_from([0.0, 0.1, 0.3, 1 / 3, 1e100])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_any_floats_are_planned_within_the_cap_and_always_the_same(data: st.DataObject) -> None:
     m = data.draw(st.integers(1, 12))

@@ -6,9 +6,10 @@ from itertools import product
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.operators import join as join_module
 from meander.operators.custom import paired
 from meander.operators.join import Join
@@ -89,7 +90,7 @@ def run(operator, all_batches, directory, parts=1):
     return out, late
 
 
-@settings(deadline=None, max_examples=120)
+@examples(60)
 @given(
     batches,
     st.sampled_from(["within", "pair", "window"]),
@@ -151,7 +152,7 @@ numbered = st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(numbered)
 def test_bins_are_interval_free(batch):
     """Eq. 5: the bins together cover all rows of both streams."""
@@ -160,7 +161,7 @@ def test_bins_are_interval_free(batch):
         assert covered == Counter(row for row in batch if row[0] == side)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(numbered)
 def test_bins_are_overlap_free(batch):
     """A pair of rows is covered by at most one bin, and comes out of at most one."""
@@ -171,7 +172,7 @@ def test_bins_are_overlap_free(batch):
     assert all(times == 1 for times in (*cells.values(), *pairs.values()))
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(numbered)
 def test_bins_complete_the_results(batch):
     """Eq. 6: what the bins make of their own rows is everything that there is to find."""

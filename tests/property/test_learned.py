@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 import meander as me
+from effort import examples
 from meander import Problem, plan
 from meander.outlook import learned
 from meander.outlook import learned_kernel as kernel
@@ -136,7 +137,7 @@ def near(value, *arrays):
 
 
 @given(SEEDS)
-@settings(max_examples=300, deadline=None)
+@examples(75)
 def test_best_is_the_best_of_all_cuts_and_matchings(seed):
     scene = random_scene(random.Random(seed))
     ends, keepers, cost = scene.best()
@@ -152,7 +153,7 @@ def test_best_is_the_best_of_all_cuts_and_matchings(seed):
 
 
 @given(SEEDS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_best_has_nothing_to_say_where_the_cap_cannot_be_kept(seed):
     rng = random.Random(seed)
     scene = random_scene(rng)
@@ -163,7 +164,7 @@ def test_best_has_nothing_to_say_where_the_cap_cannot_be_kept(seed):
 
 
 @given(SEEDS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_without_prices_best_moves_as_much_as_ssm(seed):
     rng = random.Random(seed)
     scene = random_scene(rng, most_bins=20)
@@ -178,7 +179,7 @@ def test_without_prices_best_moves_as_much_as_ssm(seed):
 
 
 @given(SEEDS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_features_times_weights_are_the_prices_of_all_intervals(seed):
     rng = random.Random(seed)
     scene = random_scene(rng)
@@ -195,7 +196,7 @@ def test_features_times_weights_are_the_prices_of_all_intervals(seed):
 
 
 @given(SEEDS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_moved_is_what_a_count_over_all_bins_says(seed):
     rng = random.Random(seed)
     scene = random_scene(rng)
@@ -209,7 +210,7 @@ def test_moved_is_what_a_count_over_all_bins_says(seed):
 
 
 @given(SEEDS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_cap_that_is_too_small_is_raised_to_the_smallest_there_is(seed):
     rng = random.Random(seed)
     load, _ = random_bins(rng, rng.randint(1, 9))
@@ -313,7 +314,7 @@ def rating(outlook, problem, owner):
 
 
 @given(SEEDS)
-@settings(max_examples=100, deadline=None)
+@examples(25)
 def test_the_estimate_is_what_moves_and_one_migration_further_looked_at_by_brute_force(seed):
     rng = random.Random(seed)
     outlook = random_outlook(rng)
@@ -326,7 +327,7 @@ def test_the_estimate_is_what_moves_and_one_migration_further_looked_at_by_brute
 
 
 @given(SEEDS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_look_returns_its_estimate_and_rates_nothing_it_looked_at_better(seed):
     rng = random.Random(seed)
     outlook = random_outlook(rng, most_bins=12)
@@ -361,7 +362,7 @@ def test_look_returns_its_estimate_and_rates_nothing_it_looked_at_better(seed):
 
 
 @given(SEEDS, st.booleans())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_mtm_never_rates_its_plan_worse_than_that_of_ssm(seed, plainly):
     rng = random.Random(seed)
     outlook = random_outlook(rng, most_bins=16)
@@ -387,7 +388,7 @@ def test_mtm_never_rates_its_plan_worse_than_that_of_ssm(seed, plainly):
 
 
 @given(SEEDS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_without_a_future_mtm_moves_as_much_as_ssm(seed):
     rng = random.Random(seed)
     outlook = random_outlook(rng, most_bins=16, gamma=0.0)
@@ -401,7 +402,7 @@ def test_without_a_future_mtm_moves_as_much_as_ssm(seed):
 
 
 @given(SEEDS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_distance_is_what_would_have_to_be_carried_over(seed):
     rng = random.Random(seed)
     outlook = random_outlook(rng)

@@ -1,8 +1,9 @@
 """A native migration against a scheduler that does as it likes: it always ends, in order, and tells the truth."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.migration.steps import OperatorMove, SteeringPatience, Step
 from meander.native.steering import Arrived, BatchSight, GivenUp, Steer, SteeringDone, SteeringProtocol, TaskSight
 
@@ -20,7 +21,7 @@ def migrations(draw):
 
 
 @given(migrations(), st.randoms(use_true_random=False), st.integers(1, 4), st.integers(0, 3))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_every_migration_ends_and_every_partition_is_accounted_for(migration, rng, tries, patience):
     owners, steps = migration
     protocol = SteeringProtocol(steps, SteeringPatience(tries=tries, snapshot_batches=patience, fresh_bytes=0))

@@ -5,9 +5,10 @@ from collections import Counter, defaultdict
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
 from meander.operators.dedup import Dedup
@@ -53,7 +54,7 @@ def plainly(outputs):
     return [sorted(map(plain, listed(each.rows)), key=repr) for each in outputs]
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(batches, parts)
 def test_count(all_batches, parts):
     total = Counter()
@@ -112,7 +113,7 @@ def aggregate_of(rows):
     ])  # fmt: skip
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(batches, parts)
 def test_aggregate(all_batches, parts):
     every = defaultdict(list)
@@ -124,7 +125,7 @@ def test_aggregate(all_batches, parts):
         assert found == {user: aggregate_of(every[user]) for user in {row[0] for row in batch}}
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(st.lists(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=40), min_size=1, max_size=3))
 def test_sums_of_floats_are_those_of_all_rows_at_once(all_values):
     schema = pa.schema([("k", pa.int32()), ("x", pa.float64())])
@@ -137,7 +138,7 @@ def test_sums_of_floats_are_those_of_all_rows_at_once(all_values):
         assert out.rows["s"][0].as_py() == expected
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(batches, parts)
 def test_dedup(all_batches, parts):
     known = set()
@@ -152,7 +153,7 @@ def test_dedup(all_batches, parts):
         assert plainly([out]) == [sorted(map(plain, firsts.values()), key=repr)]
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(batches, st.integers(1, 20))
 def test_dedup_within(all_batches, within):
     remembered, newest, frontier = {}, None, None
@@ -184,7 +185,7 @@ def merit(row, largest):
     ]
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(batches, parts, st.integers(1, 4), st.booleans())
 def test_top_k(all_batches, parts, k, largest):
     every, before = defaultdict(list), {}
@@ -201,7 +202,7 @@ def test_top_k(all_batches, parts, k, largest):
         before = best
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(batches, parts, st.integers(1, 3), st.booleans(), st.booleans())
 def test_top_k_of_updates(all_batches, parts, k, largest, by_time):
     kept, before = {}, {}
@@ -234,7 +235,7 @@ def frontiers(all_batches, lateness):
     return found
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(batches, parts, st.integers(1, 9), st.integers(1, 9), st.integers(0, 9), st.sampled_from(["update", "final"]))
 def test_windows(all_batches, parts, size, slide, lateness, emit):
     size, slide = max(size, slide) * SECOND, min(size, slide) * SECOND
@@ -283,7 +284,7 @@ def sessions_of(rows, gap):
     return found
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(batches, parts, st.integers(1, 9), st.integers(0, 20), st.sampled_from(["update", "final"]))
 def test_sessions(all_batches, parts, gap, lateness, emit):
     named = {
@@ -327,7 +328,7 @@ def touched(session, new):
     return any(min(r[1] for r in session) <= row[1] <= max(r[1] for r in session) for row in new)
 
 
-@settings(deadline=None, max_examples=8)
+@examples(8)
 @given(batches, parts, st.randoms(use_true_random=False))
 def test_no_operator_depends_on_the_order_of_rows(all_batches, parts, random):
     shuffled = [random.sample(batch, len(batch)) for batch in all_batches]

@@ -4,9 +4,10 @@ import tempfile
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.operators.custom import Custom
 from meander.operators.operator import Operator
 from meander.route.schema import schema
@@ -45,7 +46,7 @@ rows = st.tuples(st.sampled_from(["ann", "bob", "cy"]), st.integers(0, 40), st.i
 batches = st.lists(st.lists(rows, max_size=8), max_size=6)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(batches)
 def test_timers_fire_once_and_in_order(all_batches):
     operator = Custom(Reminders, schema(DDL), ["user"])

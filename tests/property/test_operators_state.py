@@ -4,9 +4,10 @@ import tempfile
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
 from meander.operators.dedup import Dedup
@@ -73,7 +74,7 @@ def table(batch):
     return pa.table([arrays[0], days, *arrays[1:]], schema=INPUT)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.sampled_from(STAGES), batches, st.integers(1, 2))
 def test_real_tables_and_dictionaries_agree(operator, all_batches, parts):
     with tempfile.TemporaryDirectory() as directory:

@@ -3,9 +3,10 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import meander
+from effort import examples
 from meander import Infeasible, TooLarge, check, plan, planners
 from meander.errors import InvalidProblem, MeanderError
 from meander.types import is_contiguous
@@ -25,7 +26,7 @@ def test_the_planners_of_the_design_are_there():
 
 
 @pytest.mark.parametrize("name", sorted(PARTIAL))
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(problem=problems(max_bins=6, plain=True))
 def test_those_with_limits_answer_whatever_ssm_answers_on_small_plain_problems(name, problem):
     try:
@@ -40,7 +41,7 @@ def test_those_with_limits_answer_whatever_ssm_answers_on_small_plain_problems(n
 
 
 @pytest.mark.parametrize("name", planners())
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(problem=problems())
 def test_every_answer_holds_when_recomputed(name, problem):
     planner = planners()[name]
@@ -65,14 +66,14 @@ def test_every_answer_holds_when_recomputed(name, problem):
 
 
 @pytest.mark.parametrize("name", planners())
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(problem=problems(max_bins=10, plain=True))
 def test_the_same_question_gets_the_same_answer(name, problem):
     with suppress(Infeasible, TooLarge, InvalidProblem):
         assert plan(problem, name) == plan(problem, name)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(problem=problems(max_bins=16))
 def test_free_never_moves_more_than_ssm(problem):
     try:

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.migration.orders import (
     Cancelled,
     Committed,
@@ -28,7 +29,7 @@ from meander.migration.protocol import Protocol
 from meander.migration.steps import CopyBudget, OperatorMove, Step
 
 # A seed means nothing to its neighbours, so there is nothing to be gained by looking for a smaller one.
-by_seed = settings(max_examples=60, phases=[p for p in hypothesis.Phase if p is not hypothesis.Phase.shrink])
+by_seed = settings(examples(60), phases=[p for p in hypothesis.Phase if p is not hypothesis.Phase.shrink])
 seeds = st.integers(0, 2**32)
 
 

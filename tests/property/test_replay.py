@@ -4,10 +4,11 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
+from effort import examples
 from meander.planning.intervals import prefix_sums
 from meander_lab.replay import Bins, balanced, clairvoyant, lookahead_kernel, lower_bound, replay, smallest_tau
 
@@ -73,7 +74,7 @@ series = st.lists(st.integers(1, 4), min_size=2, max_size=5)
 taus = st.sampled_from([0.0, 0.1, 0.3, 0.6, 1.2])
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(series, small_bins(), taus)
 def test_the_bound_is_never_above_the_optimum(counts, bins, tau):
     bound = lower_bound(counts, bins, tau)
@@ -82,7 +83,7 @@ def test_the_bound_is_never_above_the_optimum(counts, bins, tau):
     assert 0 <= bound.percent_per_migration <= percent + 1e-6
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(series, small_bins(), taus, st.integers(1, 4))
 def test_with_everything_in_sight_it_lies_between_the_optimum_and_ssm(counts, bins, tau, width):
     seen = clairvoyant(counts, bins, tau, ahead=5, width=width)
@@ -100,7 +101,7 @@ def neighbours(draw):
     return load, draw(sizes), draw(sizes), draw(cuts), draw(cuts), draw(st.integers(1, 5)), draw(st.integers(1, 20))
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(neighbours())
 def test_the_best_intervals_between_two_neighbours(drawn):
     load, first, second, before, after, most, cap = drawn
@@ -121,7 +122,7 @@ def test_the_best_intervals_between_two_neighbours(drawn):
         assert value == max(kept(first, before, each) + kept(second, each, after) for each in within)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=8), st.integers(1, 5))
 def test_balanced_intervals_are_as_even_as_intervals_can_be(load, workers):
     owner = balanced(np.array(load), workers)
@@ -132,7 +133,7 @@ def test_balanced_intervals_are_as_even_as_intervals_can_be(load, workers):
     assert smallest_tau(np.array(load), workers) == pytest.approx(least * workers / sum(load) - 1, abs=1e-7)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(series, small_bins(12), taus, st.sampled_from(["ssm", "free", "even", "consistent_hash", "redist"]))
 def test_bytes_and_loads_are_those_of_the_owners(counts, bins, tau, planner):
     found = replay(counts, bins, planner, tau)

@@ -5,9 +5,10 @@ import struct
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.route.hashing import bins_of, checksum, xxhash64
 from meander.route.keys import KeyType
 
@@ -103,7 +104,6 @@ def tables(draw, nulls: bool = False) -> list[pa.Array | pa.ChunkedArray]:
     return columns
 
 
-@settings(deadline=None)
 @given(tables(nulls=True))
 def test_hashes_are_xxh64_chained_over_the_columns(columns):
     expected = []
@@ -115,13 +115,12 @@ def test_hashes_are_xxh64_chained_over_the_columns(columns):
     assert xxhash64(columns).tolist() == expected
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_checksums_are_xxh64(data):
     assert checksum(data) == xxh64(data, 0)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(tables(), st.data())
 def test_decode_undoes_encode_whole_and_in_part(columns, data):
     fields = [pa.field(f"c{i}", column.type) for i, column in enumerate(columns)]
@@ -146,7 +145,6 @@ def test_decode_undoes_encode_whole_and_in_part(columns, data):
         assert one is None or (one.dtype == other.dtype and one.tolist() == other.tolist())
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_equal_bytes_mean_equal_keys(data):
     """Packed tuples are told apart however their texts are cut: ("a", "bc") is not ("ab", "c")."""

@@ -1,14 +1,14 @@
 """What every schedule promises, on random owner maps, recomputed by plain counting."""
 
 from collections import Counter
-from functools import partial
 from itertools import combinations, groupby, pairwise, permutations
 from math import ceil
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from check_schedule import bound, check_schedule, duration
+from effort import examples
 from meander.scheduling import schedule, schedules
 from meander.scheduling.covering import Covering
 
@@ -55,7 +55,6 @@ def migrations_in_bytes(draw, sizes=ANY_SIZE):
     return now, goal, draw(st.lists(sizes, min_size=len(now), max_size=len(now)))
 
 
-patient = partial(settings, deadline=None)
 limits = st.one_of(st.none(), st.integers(1, 6))
 
 
@@ -75,7 +74,6 @@ def sent(step):
     return most(move.source for move in step)
 
 
-@patient()
 @given(migrations_in_bytes(), st.sampled_from(WHOLE), limits)
 def test_every_schedule_of_whole_bins_reaches_the_goal(case, name, max_in):
     now, goal, state = case
@@ -89,7 +87,6 @@ def test_every_schedule_of_whole_bins_reaches_the_goal(case, name, max_in):
     assert schedule(now, goal, name, state, max_in=max_in) == steps
 
 
-@patient()
 @given(migrations_in_bytes(), st.sampled_from(list(schedules())), limits, st.integers(0, 3))
 def test_a_gap_changes_nothing_but_adds_empty_steps(case, name, max_in, gap):
     now, goal, state = case
@@ -100,7 +97,6 @@ def test_a_gap_changes_nothing_but_adds_empty_steps(case, name, max_in, gap):
     assert empty == ([gap] * (len(dense) - 1) if gap and dense else [])
 
 
-@patient()
 @given(migrations(), limits)
 def test_all_at_once_takes_as_few_steps_as_max_in_allows(case, max_in):
     arrivals = [b for _, b in moved(*case)]
@@ -108,7 +104,6 @@ def test_all_at_once_takes_as_few_steps_as_max_in_allows(case, max_in):
     assert len(schedule(*case, "all_at_once", max_in=max_in)) == expected
 
 
-@patient()
 @given(migrations())
 def test_fluid_moves_one_bin_at_a_time_in_their_order(case):
     steps = schedule(*case, "fluid")
@@ -116,7 +111,6 @@ def test_fluid_moves_one_bin_at_a_time_in_their_order(case):
     assert steps == sorted(steps)
 
 
-@patient()
 @given(migrations(), st.integers(1, 20), limits)
 def test_batched_is_short_and_even(case, max_bins, max_in):
     steps = schedule(*case, "batched", max_bins=max_bins, max_in=max_in)
@@ -133,7 +127,6 @@ def test_batched_is_short_and_even(case, max_bins, max_in):
                 assert max(shares) <= ceil(total / fewest)
 
 
-@patient()
 @given(migrations_in_bytes(st.integers(0, 100)), limits, st.one_of(st.none(), st.integers(1, 20)), st.data())
 def test_batched_keeps_to_its_bytes(case, max_in, max_bins, data):
     now, goal, state = case
@@ -152,7 +145,6 @@ def test_batched_keeps_to_its_bytes(case, max_in, max_bins, data):
         assert len(steps) == len(schedule(now, goal, "batched", **unlimited))
 
 
-@patient()
 @given(migrations(), limits)
 def test_matching_takes_exactly_the_highest_degree(case, max_in):
     moves = moved(*case)
@@ -182,7 +174,7 @@ def busiest(now, goal, state):
     return max([*out.values(), *into.values()], default=0)
 
 
-@patient(max_examples=200)
+@examples(200)
 @given(migrations_in_bytes(), limits)
 def test_phases_meet_the_bound_exactly(case, max_in):
     now, goal, state = case
@@ -194,7 +186,6 @@ def test_phases_meet_the_bound_exactly(case, max_in):
     assert all(times[j] == 1 for j in times if state[j] == 0)
 
 
-@patient()
 @given(migrations_in_bytes(st.integers(1, 500)))
 def test_phases_are_fewer_than_pairs_and_workers(case):
     now, goal, state = case
@@ -203,7 +194,6 @@ def test_phases_are_fewer_than_pairs_and_workers(case):
     assert len(schedule(now, goal, "phases", state)) <= len(set(moves)) + ends
 
 
-@patient()
 @given(
     migrations_in_bytes(st.one_of(st.floats(0, 1e3), st.floats(0, 1e-300), st.floats(0, 1e300), st.integers(0, 9))),
     limits,
@@ -231,7 +221,7 @@ vertices = st.sets(st.integers(0, 3))
 graphs = st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=16)
 
 
-@patient(max_examples=200)
+@examples(200)
 @given(graphs, graphs, st.lists(st.tuples(vertices, vertices), min_size=1, max_size=3))
 def test_a_covering_is_found_if_there_is_one(before, after, wishes):
     covering = Covering(4, 4)
@@ -256,7 +246,6 @@ def test_a_covering_is_found_if_there_is_one(before, after, wishes):
             assert right <= {b for _, b in matching}
 
 
-@patient()
 @given(graphs)
 def test_an_extended_covering_is_largest(edges):
     covering = Covering(4, 4)

@@ -4,8 +4,9 @@ import dataclasses
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from effort import examples
 from meander import Infeasible, check, plan
 from meander.types import is_contiguous
 from oracles import best_contiguous_gain, problems, random_problem
@@ -49,7 +50,7 @@ def test_ssm_equals_brute_force_with_scattered_owners_pins_and_capacities(seed):
     assert answered > 100
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(problems(max_bins=9, plain=True))
 def test_ssm_equals_the_papers_slow_form_also_with_fractions(problem):
     fast, slow = gain_of("ssm", problem), gain_of("simple_ssm", problem)
@@ -58,7 +59,7 @@ def test_ssm_equals_the_papers_slow_form_also_with_fractions(problem):
         assert fast == pytest.approx(slow, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(problems(max_bins=40, plain=True))
 def test_both_kernels_of_ssm_agree(problem):
     """The general kernel does not know that a map is made of intervals, and must find the same gain."""
@@ -76,7 +77,7 @@ def test_both_kernels_of_ssm_agree(problem):
         assert general.gain == pytest.approx(quick, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(problems(max_bins=30))
 def test_every_answer_is_contiguous_and_holds_when_recomputed(problem):
     gain_of("ssm", problem)

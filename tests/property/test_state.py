@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.route.keys import KeyType
 from meander.state.base import Base
 from meander.state.holding import Holding
@@ -74,7 +75,7 @@ def contents(holding):
     return found
 
 
-@settings(max_examples=70, deadline=None)
+@examples(70)
 @given(histories())
 def test_any_history_leaves_what_a_dictionary_has(history):
     kind, bins, events = history
@@ -131,7 +132,7 @@ def test_any_history_leaves_what_a_dictionary_has(history):
             assert holding.rows().sum() == len(oracle)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.dictionaries(st.integers(0, 60), st.none() | st.text("xy", max_size=400), max_size=40), max_size=25))
 def test_texts_that_grow_and_shrink_never_mix(batches):
     spec = TableSpec("t", NARROW, (("s", pa.string()),))
@@ -152,7 +153,7 @@ def test_texts_that_grow_and_shrink_never_mix(batches):
             assert dict(zip(found["k"].to_pylist(), found["s"].to_pylist(), strict=True)) == oracle
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     st.lists(
         st.dictionaries(st.tuples(st.sampled_from(["a", "b", ""]), st.integers(0, 99)), st.booleans(), max_size=30),

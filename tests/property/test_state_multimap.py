@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.state.declare import Multimap
 from meander.state.holding import Holding
 
@@ -23,7 +24,7 @@ DELETE = st.tuples(st.just("delete"), st.lists(KEYS, max_size=3))
 COMMIT = st.tuples(st.just("commit"), st.none())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(APPEND | DROP | DELETE | COMMIT, max_size=14))
 def test_a_multimap_has_what_a_dictionary_of_lists_has(events):
     with tempfile.TemporaryDirectory() as folder:

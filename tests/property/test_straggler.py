@@ -7,9 +7,10 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.control import LoadWindow, Sample, Straggler, StragglerRules
 from meander.errors import InvalidOption
 
@@ -69,7 +70,7 @@ def asked(course, gamma):
     return loads, computing
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(samples(), st.sampled_from([None, 0, 0.25, 1]), st.sets(st.integers(0, 6)))
 def test_the_figures_of_a_view(course, gamma, workers):
     view = LoadWindow.of(course, sorted(workers), gamma)
@@ -93,7 +94,7 @@ def test_the_figures_of_a_view(course, gamma, workers):
     assert newest.owner[view.heaviest] == view.straggler
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(samples())
 def test_service_is_rows_per_busy_time_or_goes_with_the_work_of_a_row(course):
     view, newest = LoadWindow.of(course), course[-1]
@@ -128,7 +129,7 @@ def test_service_is_rows_per_busy_time_or_goes_with_the_work_of_a_row(course):
         assert stay_s == (pytest.approx(1 / slack) if slack > 0 else math.inf)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(2, 40), st.floats(0.001, 50), st.data())
 def test_an_alpha_is_refused_exactly_where_it_cannot_fire(workers, alpha, data):
     owner = list(range(workers))
@@ -172,7 +173,7 @@ CASES = st.sampled_from(
 STEPS = st.tuples(CASES, st.integers(1, 6), st.sampled_from([False] * 5 + [True]), st.sampled_from([None, True, False]))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(RULES, st.lists(STEPS, min_size=4, max_size=10))
 def test_never_two_verdicts_to_act_within_the_rest(rules, steps):
     straggler, acted, batch = Straggler(rules), [], 0
@@ -210,7 +211,7 @@ def spread_out(rows, workers):
     return owner
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.builds(
         StragglerRules,

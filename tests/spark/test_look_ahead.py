@@ -23,53 +23,49 @@ SWING = me.Transitions.given([[0, 1, 0], [0.5, 0, 0.5], [0, 1, 0]], lo=2)
 
 
 class Counting:
-    """A query that counts numbers; `add` feeds a batch and waits for it."""
+    """A query that counts numbers in this process; its outlooks are computed on the session that is active."""
 
-    def __init__(self, spark, folder, bins=16, seed=1):
-        self.spark, self.folder, self.bins, self.rng = spark, folder, bins, random.Random(seed)
-        self.feed = Feed(folder / "in", pa.schema([("user", pa.int64())]))
+    def __init__(self, bins=16, seed=1):
+        self.rng = random.Random(seed)
         self.given: Counter[int] = Counter()
-        self.query = self.start()
+        users = me.stream(me.testing.source("user bigint")).key_by("user")
+        self.h = me.testing.harness(users.count(), workers=2, bins=bins)
 
-    def start(self, workers=2):
-        users = me.stream(self.feed.read(self.spark)).key_by("user")
-        sink = me.sinks.memory()
-        return users.count().start(self.folder / "ck", sink, workers=workers, bins=self.bins, idle_after_s=0.2)
+    @property
+    def query(self):
+        return self.h.query
 
     def add(self, rows=400):
         users = [self.rng.randrange(200) for _ in range(rows)]
         self.given.update(users)
-        self.feed.add(pa.table({"user": users}))
-        self.query.process_all_available()
+        self.h.batch({"user": user} for user in users)
 
     def recount(self):
-        assert {row["user"]: row["count"] for row in state_of(self.folder / "ck")} == self.given
+        assert {row["user"]: row["count"] for row in self.h.state()} == self.given
         assert self.query.misrouted == 0
 
 
 @pytest.fixture
-def counting(spark, tmp_path):
-    made = Counting(spark, tmp_path)
-    yield made
-    made.query.stop()
+def counting(spark):
+    made = Counting()
+    with made.h:
+        yield made
 
 
 def test_a_query_rescales_by_its_own_outlook_also_after_a_restart(counting):
     counting.add()
-    query = counting.query
-    found = query.look_ahead(SWING, tau=0.6)
+    found = counting.query.look_ahead(SWING, tau=0.6)
     assert list(found) == ["0:count"]
     outlook = found["0:count"]
     assert outlook.kind == "exact"
     for workers in (3, 4, 3):
-        move = query.rescale(workers, planner="mtm", tau=0.6)
-        move.wait()
+        move = counting.h.rescale(workers, planner="mtm", tau=0.6)
         assert (move.report.planner, move.report.remarks) == ("mtm", ())
         counting.add()
-    query.stop()
     counting.recount()
-    counting.query = query = counting.start(workers=None)
+    counting.h.restart()
     counting.add()
+    query = counting.query
     (plan,) = query.rescale(2, planner="mtm", tau=0.6, dry_run=True).plans.values()
     assert plan.notes == ()
     assert query.rescale(2, planner="mtm", tau=0.6, outlook=outlook, dry_run=True).plans["0:count"].owner == plan.owner
@@ -81,8 +77,7 @@ def test_without_an_outlook_it_rescales_as_ssm_does_and_says_so(counting):
     assert plan.notes == ("planned by ssm: there is no outlook; make one with me.pmc(...)",)
     (ssm,) = counting.query.rescale(3, planner="ssm", tau=0.6, dry_run=True).plans.values()
     assert plan.owner == ssm.owner
-    move = counting.query.rescale(3, planner="mtm", tau=0.6)
-    move.wait()
+    move = counting.h.rescale(3, planner="mtm", tau=0.6)
     assert move.report.remarks == (f"0:count: {plan.notes[0]}",)
     assert str(move.report).endswith(plan.notes[0])
 
@@ -92,7 +87,7 @@ def test_the_history_is_the_querys_own_unless_one_is_given(counting, tmp_path):
     with pytest.raises(InvalidOption, match="always had as many workers as now"):
         counting.query.look_ahead()
     for workers in (3, 2):
-        counting.query.rescale(workers, planner="ssm").wait()
+        counting.h.rescale(workers, planner="ssm")
         counting.add()
     counts = [len(event["workers"]) for event in counting.query.events if event["event"] == "workers"]
     assert counts == [2, 3, 2]
@@ -107,21 +102,39 @@ def test_the_history_is_the_querys_own_unless_one_is_given(counting, tmp_path):
     assert outlook.transitions.row(2).argmax() == 2
 
 
-def test_a_learned_outlook_serves_as_well(spark, tmp_path):
-    counting = Counting(spark, tmp_path, bins=64)
+def test_a_wrong_option_is_named(counting):
+    with pytest.raises(
+        InvalidOption, match="look_ahead has no option 'speed'; there are: exactly, drift, effort, tell"
+    ):
+        counting.query.look_ahead(SWING, speed=3)
+
+
+def test_a_stream_of_spark_learns_an_outlook_and_rescales_by_it(spark, tmp_path):
+    given, rng = Counter(), random.Random(1)
+    feed = Feed(tmp_path / "in", pa.schema([("user", pa.int64())]))
+
+    def add():
+        users = [rng.randrange(200) for _ in range(2000)]
+        given.update(users)
+        feed.add(pa.table({"user": users}))
+        query.process_all_available()
+
+    users = me.stream(feed.read(spark)).key_by("user").count()
+    query = users.start(tmp_path / "ck", me.sinks.memory(), workers=2, bins=64, idle_after_s=0.2)
     try:
-        counting.add(2000)
+        add()
         small = Effort(rounds=2, tasks=2, steps=100, rehearsals=2, length=20)
-        outlook = counting.query.look_ahead(SWING, tau=0.6, exactly=False, effort=small)["0:count"]
+        outlook = query.look_ahead(SWING, tau=0.6, exactly=False, effort=small)["0:count"]
         assert outlook.kind == "learned"
-        move = counting.query.rescale(3, planner="mtm", tau=0.6)
+        move = query.rescale(3, planner="mtm", tau=0.6)
         move.wait()
         assert (move.report.planner, move.report.remarks) == ("mtm", ())
-        counting.add(2000)
-        counting.query.stop()
-        counting.recount()
+        add()
+        query.stop()
+        assert {row["user"]: row["count"] for row in state_of(tmp_path / "ck")} == given
+        assert query.misrouted == 0
     finally:
-        counting.query.stop()
+        query.stop()
 
 
 def test_simulate_makes_the_outlook_itself_and_keeps_it(spark, tmp_path, capsys):
@@ -152,10 +165,3 @@ def test_simulate_makes_the_outlook_itself_and_keeps_it(spark, tmp_path, capsys)
     (folder,) = (tmp_path / "out").glob("outlook-*")
     assert main([*command, "--outlook", str(folder)]) == 0
     assert json.loads(capsys.readouterr().out)["planners"][1]["bytes"] == mtm["bytes"]
-
-
-def test_a_wrong_option_is_named(counting):
-    with pytest.raises(
-        InvalidOption, match="look_ahead has no option 'speed'; there are: exactly, drift, effort, tell"
-    ):
-        counting.query.look_ahead(SWING, speed=3)

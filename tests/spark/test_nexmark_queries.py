@@ -1,4 +1,7 @@
-"""Every NEXMark query on real Spark against Spark's own SQL over the same files, which knows nothing of streams."""
+"""Every NEXMark query against Spark's own SQL over the same files, which knows nothing of streams.
+
+Spark computes the stateless part of each query, and the harness runs its operators; some run as streams of Spark too.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,19 @@ import datetime as dt
 import os
 import random
 from collections import Counter
-from types import SimpleNamespace
+from functools import cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import meander as me
+from meander.scheduling import schedules
 from meander_lab.nexmark.model import AUCTION, BID, KINDS, PERSON
 from meander_lab.nexmark.queries import QUERIES, Options
+from meander_lab.nexmark.running import Input, Run
+from meander_lab.nexmark.streams import Events
+from nexmark_harness import Prepared, there_and_back
+from nexmark_runs import STATEFUL
 from nexmark_sql import text
 from streams import PATIENCE_S
 
@@ -93,62 +100,69 @@ def views(spark, folder):
         spark.read.parquet(str(folder / kind)).createOrReplaceTempView(kind)
 
 
-def streams(spark, folder):
-    from pyspark.sql.pandas.types import from_arrow_schema
+@pytest.fixture(scope="module")
+def prepared(spark, folder):
+    """A query, as the harness runs it; each of them is built once."""
 
-    def read(kind):
-        reader = spark.readStream.schema(from_arrow_schema(KINDS[kind])).option("maxFilesPerTrigger", 1)
-        return reader.parquet(str(folder / kind))
+    @cache
+    def prepare(name, window=None, slide=None):
+        return Prepared.of(spark, folder, QUERIES[name], Options(window_s=window, slide_s=slide, lateness_s=LATENESS_S))
 
-    return SimpleNamespace(persons=read("person"), auctions=read("auction"), bids=read("bid"))
-
-
-def answer(spark, folder, asked, options, checkpoint):
-    """The rows that stand at the end of all events."""
-    sink = me.sinks.memory()
-    query = asked.build(streams(spark, folder), options).start(
-        checkpoint, sink, workers=2, bins=16, trigger={"availableNow": True}, at_end="close", idle_after_s=PATIENCE_S
-    )
-    assert query.await_termination(PATIENCE_S)
-    assert not any(progress["late"] or progress["dead"] for progress in query.recent_progress)
-    emitted = sink.to_arrow()
-    rows, versions = asked.shown(emitted).to_pylist(), emitted["batch"].to_pylist()
-    if asked.key is None:
-        return rows
-    newest = {}
-    for row, version in zip(rows, versions, strict=True):
-        key = tuple(row[name] for name in asked.key)
-        newest[key] = max(version, newest.get(key, -1))
-    return [
-        row for row, version in zip(rows, versions, strict=True) if newest[tuple(row[k] for k in asked.key)] == version
-    ]
+    return prepare
 
 
-def check(spark, folder, name, tmp_path, **sizes):
-    asked = QUERIES[name]
-    options = Options(window_s=sizes.get("window"), slide_s=sizes.get("slide"), lateness_s=LATENESS_S)
-    found = answer(spark, folder, asked, options, tmp_path / "ck")
-    wanted = spark.sql(text(name, **sizes)).toArrow()
-    assert wanted.column_names == list(asked.columns)
-    assert wanted.num_rows >= 3
-    assert Counter(tuple(row.values()) for row in found) == Counter(tuple(row.values()) for row in wanted.to_pylist())
+@pytest.fixture(scope="module")
+def sql(spark, views):
+    """What SQL says of the same files; each query is asked once."""
+
+    @cache
+    def ask(name, **sizes):
+        wanted = spark.sql(text(name, **sizes)).toArrow()
+        assert wanted.column_names == list(QUERIES[name].columns)
+        assert wanted.num_rows >= 3
+        return Counter(tuple(row.values()) for row in wanted.to_pylist())
+
+    return ask
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_the_answer_is_that_of_sql(name, spark, folder, views, tmp_path):
-    check(spark, folder, name, tmp_path)
+def test_the_answer_is_that_of_sql(name, prepared, sql):
+    assert prepared(name).answer() == sql(name)
 
 
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [("q5", {"window": 6, "slide": 4}), ("q7", {"window": 2}), ("q8", {"window": 30}), ("q11", {"window": 3})],
 )
-def test_windows_can_be_of_other_sizes(name, sizes, spark, folder, views, tmp_path):
-    check(spark, folder, name, tmp_path, **sizes)
+def test_windows_can_be_of_other_sizes(name, sizes, prepared, sql):
+    assert prepared(name, **sizes).answer() == sql(name, **sizes)
+
+
+@pytest.mark.parametrize("schedule", schedules())
+@pytest.mark.parametrize("name", STATEFUL)
+def test_the_answer_stays_while_bins_move(name, schedule, prepared, sql):
+    back = random.Random(f"{name} {schedule}").choice(list(schedules()))
+    assert prepared(name).answer(there_and_back(schedule, back)) == sql(name)
+
+
+ON_SPARK = ("q1", "q5", "q9")
+"""A query without state, a chain and one with two inputs; the others run with the slow tests."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ON_SPARK else pytest.mark.slow) for name in QUERIES]
+)
+def test_it_is_the_same_as_a_stream_of_spark(name, spark, folder, sql):
+    source = Input(Events.of_files(spark, folder), batches=PARTS)
+    options = Options(lateness_s=LATENESS_S)
+    outcome = Run(QUERIES[name], source, options, workers=2, bins=16, settings={"idle_after_s": PATIENCE_S}).go()
+    assert outcome.late == 0
+    assert not any(progress["dead"] for progress in outcome.batches)
+    assert Counter(tuple(row.values()) for row in outcome.rows.to_pylist()) == sql(name)
 
 
 def test_only_the_columns_that_are_needed_are_shuffled(spark, folder):
-    events = streams(spark, folder)
+    events = Events.of_files(spark, folder)
     for name, wanted in {"q2": 2, "q5": 2, "q11": 2, "q17": 6}.items():
         assert len(QUERIES[name].build(events, Options()).source.columns) == wanted
     for schema, kind in ((PERSON, "persons"), (AUCTION, "auctions"), (BID, "bids")):

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import typer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from effort import examples
 from meander.engine.spark.exchange import SparkOutput
 from meander.errors import InvalidOption
 from meander.operators.custom import Custom, paired
@@ -30,7 +31,7 @@ from naive import Engine, RealState, listed
 
 
 @given(st.integers(0, 10_000), st.integers(0, 60), st.integers(0, 60))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_a_tweet_is_the_same_whichever_are_made_with_it(first, before, after):
     alone = Tweets(vocabulary=500).texts(first + before, first + before + 3)
     among = Tweets(vocabulary=500).texts(first, first + before + 3 + after)
@@ -207,7 +208,7 @@ batches = st.lists(st.tuples(st.lists(tweets, max_size=8), st.integers(0, 3)), m
 
 
 @given(batches, st.integers(1, 12), st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_what_is_left_in_the_end_are_the_maximal_frequent_patterns_of_the_window(cut, window, threshold, size, rng):
     chain = Chain(window, threshold, size, parts=rng.choice((1, 2)))
     seen, at, number = [], 0, 0

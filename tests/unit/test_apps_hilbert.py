@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from meander.errors import InvalidOption
@@ -39,7 +39,6 @@ def test_every_cell_comes_once_and_as_in_the_curve_of_four_smaller_ones(order):
 
 
 @given(st.integers(1, LARGEST_ORDER), st.data())
-@settings(deadline=None)
 def test_neighbours_on_the_curve_are_neighbours_in_the_plane(order, data):
     first = data.draw(st.integers(0, 4**order - 2))
     x, y = unhilbert([first, first + 1], order)
@@ -47,7 +46,6 @@ def test_neighbours_on_the_curve_are_neighbours_in_the_plane(order, data):
 
 
 @given(st.integers(1, LARGEST_ORDER), st.data())
-@settings(deadline=None)
 def test_there_and_back_is_where_one_was(order, data):
     cells = st.integers(0, 2**order - 1)
     places = data.draw(st.lists(st.tuples(cells, cells), min_size=1, max_size=20))

@@ -7,9 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.errors import InvalidOption
 from meander.outlook import Series
 from meander_lab.apps.hilbert import Box, unhilbert
@@ -35,7 +36,7 @@ def micros(rows):
 @pytest.mark.parametrize("source", SOURCES, ids=["zipf", "rides", "rides by demand"])
 @pytest.mark.parametrize("side", [0, 1])
 @given(st.lists(st.integers(0, 40), max_size=6), st.integers(0, 10**10), st.sampled_from([0.3, 7.0, 5000.0]))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_a_row_is_the_same_however_the_numbers_are_cut(source, side, lengths, first, rate):
     whole = source.rows(side, first, sum(lengths), rate, 5)
     assert whole.schema == source.schema(side)
@@ -239,7 +240,6 @@ def test_orders_follow_the_demand_again_and_again_and_tracks_do_not(rate):
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=12), st.floats(0.1, 1e4), st.floats(0.01, 1e4))
-@settings(deadline=None)
 def test_any_demand_makes_times_that_ascend_and_keeps_the_mean(demand, step_s, rate):
     if sum(demand) <= 0:
         demand = [1.0]

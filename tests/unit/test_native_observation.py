@@ -6,9 +6,10 @@ import sys
 from dataclasses import asdict, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.errors import InvalidOption
 from meander.native.observation import ExecutorFigures, Observation, PartitionFigures, printable
 
@@ -178,7 +179,7 @@ OBSERVATIONS = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(OBSERVATIONS)
 def test_json_and_back(seen):
     data = seen.to_dict()
@@ -186,7 +187,7 @@ def test_json_and_back(seen):
     assert data["partitions"] == [asdict(each) for each in seen.partitions]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(OBSERVATIONS)
 def test_the_text_fits_and_cannot_steer_a_terminal(seen):
     lines = str(seen).split("\n")
@@ -194,7 +195,7 @@ def test_the_text_fits_and_cannot_steer_a_terminal(seen):
     assert all(line.isprintable() for line in lines)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(OBSERVATIONS)
 def test_balance_saves_nothing_less_than_nothing_and_no_more_than_all(seen):
     for group in seen.groups:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.errors import InvalidOption
 from meander_lab.nexmark import files
 from meander_lab.nexmark.generator import Config, events
@@ -167,7 +168,7 @@ def written_moments(draw: st.DrawFn) -> tuple[object, int]:
     return text.replace("+00:00", "Z") if form == "Z" else text, us
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(times=st.lists(written_moments(), min_size=1, max_size=30), parts=st.integers(1, 7))
 def test_given_events_are_cut_by_time(tmp_path_factory, times, parts):
     root = tmp_path_factory.mktemp("cut")

@@ -11,9 +11,10 @@ from itertools import chain, pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.errors import InvalidOption
 from meander_lab.nexmark.generator import Config, events
 from meander_lab.nexmark.generator.words import channels
@@ -300,7 +301,7 @@ def test_other_configurations(config):
     assert_same(config, 0, min(config.total, 2003))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_any_configuration(data):
     draw = data.draw

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import examples
 from meander.errors import InvalidOption
 from meander.operators.custom import Custom, paired
 from meander.route.schema import schema
@@ -176,7 +177,7 @@ def winners(group):
     return custom(winning(", category bigint, seller bigint", ", bidder bigint", group, LATENESS_S), "id")
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(dense_auctions, dense_bids, st.lists(st.integers(1, 8), min_size=1, max_size=5), st.integers(1, 2))
 def test_winning_bids(auctions, bids, cuts, parts):
     emitted, left = run([winners([])], [auctions, bids], cuts, parts)
@@ -185,7 +186,7 @@ def test_winning_bids(auctions, bids, cuts, parts):
     assert set(left) <= {"early", "early-heads"}
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(st.data(), st.lists(auction_rows, max_size=4), st.lists(bid_rows), cuts)
 def test_auctions_of_one_id_that_are_open_together_are_one(data, auctions, bids, cuts):
     """The auctions are there before the bids, and all stay open until the end."""
@@ -225,7 +226,7 @@ def test_bids_wait_for_their_auction_until_the_frontier_is_past_them(tmp_path):
     assert flat(chain.end()) == Counter([(1, 11, 30, 10, 0, 4, 12, 0)])
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60), st.integers(0, 1), prices)), max_size=5),
     st.integers(1, 2),
@@ -247,7 +248,7 @@ def test_the_mean_of_the_last_ten(batches, parts):
     assert kept == sum(map(len, last.values()))
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(st.lists(st.lists(st.tuples(ids, st.integers(0, 3), st.just(0), st.integers(1, 3))), max_size=3))
 def test_the_hottest_of_each_window(batches):
     operator = Custom(q5.Hottest, schema(q5.Hottest.input), ["window_start"])
@@ -264,7 +265,7 @@ def test_the_hottest_of_each_window(batches):
 highest_rows = st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(0, 2), prices, times, st.none())
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(events(highest_rows.filter(lambda row: row[4] % 5 == 0 or row[4] % 7 == 0), 4), cuts, st.integers(1, 2))
 def test_the_highest_bids(bids, cuts, parts):
     operators = [custom(q7.highest(SIZE, LATENESS_S), "part"), custom(q7.HighestOfAll, "start")]
@@ -300,7 +301,7 @@ def test_a_bid_at_the_end_of_a_window_is_in_time_for_it_while_the_frontier_is_th
 person_rows = st.tuples(ids, st.sampled_from(["ann", "bob", None]), times)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(events(person_rows, 2), events(st.tuples(ids, times), 1), cuts, st.integers(1, 2))
 def test_new_sellers(people, auctions, cuts, parts):
     emitted, left = run([custom(q8.new_sellers(SIZE, LATENESS_S), "id")], [people, auctions], cuts, parts)
@@ -323,7 +324,7 @@ def test_a_window_of_new_sellers_closes_at_its_end(tmp_path):
     assert flat(chain.end()).total() == 1
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(
     st.lists(st.tuples(st.lists(st.tuples(ids, st.text("ab", max_size=2))), st.lists(st.tuples(ids, times)))),
     st.integers(1, 2),
@@ -350,7 +351,6 @@ def test_passing_keeps_nothing_and_lets_everything_through(tmp_path):
     assert not chain.left_over()
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.none() | ids, st.sampled_from(["a", "b", None]), st.integers(-3, 3), st.integers(0, 2))))
 def test_groups(rows):
     found = table("k bigint, s string, v bigint, t bigint", rows)
