@@ -21,8 +21,12 @@ from meander.testing import model
 from meander.testing.faults import FaultRates
 from meander.testing.simulation import Simulation, Violation
 
-MODEL_SEEDS = range(60)
-REAL_SEEDS = range(6)
+
+def seeds(quick: int, count: int) -> list:
+    """So many stories, the first ones of them in every run."""
+    return [seed if seed < quick else pytest.param(seed, marks=pytest.mark.slow) for seed in range(count)]
+
+
 MOST_SEEDS = 1000
 """Within so many seeds a driver that is broken must be found out; all of them are within ten."""
 
@@ -36,14 +40,14 @@ def _quiet(caplog):
 # --- everything goes wrong, and nothing is lost --------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", MODEL_SEEDS)
+@pytest.mark.parametrize("seed", seeds(20, 60))
 def test_over_modelled_workers_every_row_counts_once(seed):
     outcome = Simulation(seed).run()
     assert outcome.versions >= 40
     assert outcome.faults >= 3
 
 
-@pytest.mark.parametrize("seed", REAL_SEEDS)
+@pytest.mark.parametrize("seed", seeds(2, 6))
 def test_over_the_real_worker_code_every_row_counts_once(seed):
     outcome = Simulation(seed, real=True).run()
     assert outcome.versions >= 40
@@ -52,7 +56,7 @@ def test_over_the_real_worker_code_every_row_counts_once(seed):
 
 @pytest.mark.parametrize("real", [False, True], ids=["model", "real"])
 def test_a_seed_is_a_story_that_can_be_told_again(real):
-    one, two = Simulation(5, real), Simulation(5, real)
+    one, two = (Simulation(5, real, versions=15) for _ in range(2))
     assert one.run() == two.run()
     if real:  # the files are named for the processes that wrote them, and timed
         assert [_told(commit) for commit in one.commits] == [_told(commit) for commit in two.commits]

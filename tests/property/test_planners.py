@@ -41,7 +41,7 @@ def test_those_with_limits_answer_whatever_ssm_answers_on_small_plain_problems(n
 
 
 @pytest.mark.parametrize("name", planners())
-@examples(120)
+@examples(40)
 @given(problem=problems())
 def test_every_answer_holds_when_recomputed(name, problem):
     planner = planners()[name]

@@ -26,7 +26,7 @@ def gain_of(planner, problem):
     return answer.gain
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_ssm_equals_brute_force_on_interval_maps(seed):
     rng = random.Random(seed)
     answered = 0
@@ -38,7 +38,7 @@ def test_ssm_equals_brute_force_on_interval_maps(seed):
     assert answered > 300
 
 
-@pytest.mark.parametrize("seed", range(4, 8))
+@pytest.mark.parametrize("seed", [4, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 8))])
 def test_ssm_equals_brute_force_with_scattered_owners_pins_and_capacities(seed):
     rng = random.Random(seed)
     answered = 0

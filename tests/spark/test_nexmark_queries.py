@@ -138,8 +138,15 @@ def test_windows_can_be_of_other_sizes(name, sizes, prepared, sql):
     assert prepared(name, **sizes).answer() == sql(name, **sizes)
 
 
-@pytest.mark.parametrize("schedule", schedules())
-@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        # Every query and every schedule are in every run, all pairs of them in a slow one.
+        pytest.param(name, schedule, marks=() if at % len(schedules()) == number else pytest.mark.slow)
+        for at, name in enumerate(STATEFUL)
+        for number, schedule in enumerate(schedules())
+    ],
+)
 def test_the_answer_stays_while_bins_move(name, schedule, prepared, sql):
     back = random.Random(f"{name} {schedule}").choice(list(schedules()))
     assert prepared(name).answer(there_and_back(schedule, back)) == sql(name)

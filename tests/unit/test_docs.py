@@ -59,6 +59,8 @@ def test_commands_on_a_page_exist_and_run(page, tmp_path, monkeypatch):
         if command.startswith("./dev"):
             words = shlex.split(command, comments=True)
             assert len(words) == 1 or f"  {words[1]} " in help_text, command
+        elif command.startswith("meander") and "|" not in command:
+            assert main(shlex.split(command)[1:]) == 0, command
         elif command.startswith("meander"):
             pipeline = command.replace("meander", f"{shlex.quote(sys.executable)} -m meander")
             done = subprocess.run(["bash", "-o", "pipefail", "-c", pipeline], capture_output=True, text=True)
