@@ -73,7 +73,7 @@ def test_count_and_top_k_chain_in_one_job(spark, tmp_path):
         before = now
     assert [later - earlier for earlier, later in itertools.pairwise(jobs_at)] == [1] * (len(batches) - 1)
     assert {row["word"]: row["count"] for row in state_of(tmp_path / "ck", 0)} == so_far
-    assert {part["stage"] for part in query.last_progress["workers"]} == {0, 1}
+    assert {part["operator"] for part in query.last_progress["workers"]} == {0, 1}
 
 
 def test_aggregates(spark, tmp_path):
