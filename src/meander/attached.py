@@ -210,8 +210,6 @@ class Attached:
 
     def move(self, targets: Mapping[int, str | int], *, operator: str | int | None = None, **options: Any) -> Any:
         """Move these partitions to these executors: {partition: executor}."""
-        for unfit in {"planner", "tau"} & set(options):
-            raise InvalidOption(f"move has no option {unfit!r}: it is you who says which partitions go where")
         goal = {each: WorkerId(worker_id(f"executor of partition {each}", to)) for each, to in targets.items()}
         unknown = sorted({str(each) for each in goal.values()} - set(self.executors))
         if unknown:

@@ -14,7 +14,7 @@ from meander.control.balancer import Balancer
 from meander.control.policies import policy_factory
 from meander.engine.driver.monitor import Loads
 from meander.engine.driver.run import QueryRun
-from meander.errors import InvalidOption, QueryFailed
+from meander.errors import QueryFailed
 from meander.foresight import look_ahead, outlooks_in
 from meander.migration.handle import Migration
 from meander.migration.movable import Listener
@@ -193,8 +193,6 @@ class Query:
 
     def move(self, targets: Mapping[int, int], *, operator: str | int | None = None, **options: Any) -> Any:
         """Move these bins to these workers: {bin: worker}. The options are those of `rescale`, without a planner."""
-        for unfit in {"planner", "tau"} & set(options):
-            raise InvalidOption(f"move has no option {unfit!r}: it is you who says which bins go where")
         return self._migrate("move", operator, {**options, "targets": dict(targets)})
 
     def keep_balanced(

@@ -45,6 +45,11 @@ class Mover:
 
     def request(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Request:
         """Check options and make a request of them."""
+        if kind == "move":
+            for unfit in sorted({"planner", "tau"} & options.keys()):
+                raise InvalidOption(
+                    f"move has no option {unfit!r}: it is you who says which {self.engine.unit} go where"
+                )
         operators = operators_of(operator, self.engine.operators)
         known = self._operator_options.get(str(options.get("planner")), {})
         return request_of(
