@@ -19,6 +19,7 @@ from meander.engine.driver.settings import Settings
 from meander.engine.spark.gateway import Gateway
 from meander.engine.spark.jobs import OperatorNode
 from meander.engine.spark.launch import SparkLaunch
+from meander.engine.spark.sizing import default_workers
 from meander.engine.spark.stream import ControlReader, check_control
 from meander.engine.worker.rows import ALL, shown
 from meander.errors import InvalidOption
@@ -133,8 +134,9 @@ class Stream:
         Args:
             checkpoint: folder or URI for state and progress. Starting again with the same one goes on where it ended.
             sink: one of `me.sinks`, or a function of (df, batch_id).
-            workers: how many workers own the bins; by default one for each core of the executors. A query that was
-                rescaled while it ran stays so when it is started again with the same number, or with none.
+            workers: how many workers own the bins; by default one for each core of the executors, of which those that
+                Spark was set up with are waited for. A query that was rescaled while it ran stays so when it is
+                started again with the same number, or with none.
             bins: into how many slices the keys are cut, for good; a power of two.
             trigger: as in Spark: `{"processingTime": "1 second"}`, `{"availableNow": True}`.
             name: the query's name, a-z, 0-9, _ and -.
@@ -147,17 +149,16 @@ class Stream:
             raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")
         if isinstance(self.source, RowSource):
             raise InvalidOption("this stream has no rows of its own; run it with me.testing.harness")
-        gateway = Gateway(self.source.sparkSession)
-        requested = workers
-        if workers is None:
-            workers = max(1, sum(each.cores for each in gateway.executors()))
         try:
-            chosen = Settings(str(os.fspath(checkpoint)), workers, bins, name, **settings)
+            chosen = Settings(str(os.fspath(checkpoint)), 1 if workers is None else workers, bins, name, **settings)
         except TypeError as error:
             unknown = str(error).rpartition(" ")[2]
             known = ", ".join(Settings.__dataclass_fields__)
             raise InvalidOption(f"start has no option {unknown}; there are: sink, trigger, {known}") from None
-        return _start(self, chosen, sink, dict(trigger or {}), requested, control)
+        if workers is None:
+            cores = default_workers(Gateway(self.source.sparkSession), chosen.executors_within_s)
+            chosen = replace(chosen, workers=cores)
+        return _start(self, chosen, sink, dict(trigger or {}), workers, control)
 
     def with_node(self, node: OperatorNode) -> Stream:
         """The output of one more operator."""

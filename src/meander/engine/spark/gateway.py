@@ -62,6 +62,15 @@ class Gateway:
                 executors.append(Executor(each.id(), host, int(each.totalCores()), bool(each.isActive())))
         return [each for each in executors if each.active]
 
+    def settings(self) -> dict[str, str]:
+        """The settings that the application was started with."""
+        return dict(self.context.getConf().getAll())
+
+    @property
+    def started_ms(self) -> int:
+        """When the application was started, in milliseconds since 1970."""
+        return int(self.context.startTime)
+
     def executor_ids(self) -> str:
         """The ids of the executors that are there, sorted and with commas between them; empty in local mode."""
         return "" if self.local else ",".join(sorted(str(self.jsc.getExecutorIds().mkString(",")).split(",")))
