@@ -30,7 +30,6 @@ from meander.options import listed, number, whole
 from meander.outlook import exact_kernel
 from meander.outlook.exact_outlook import ExactOutlook
 from meander.outlook.outlook import Flags, Floats, Ints, Premises
-from meander.outlook.partitions import count
 from meander.outlook.transitions import Transitions
 from meander.planning.intervals import least_intervals, prefix_sums, smallest_cap
 from meander.planning.problem import ROUNDING, Problem
@@ -181,11 +180,6 @@ class Case(Premises):
     def partitionings(self) -> int:
         """How many partitionings are feasible for some number of workers."""
         return self.groups[-1].stop
-
-    def sizes(self) -> dict[int, int]:
-        """How many partitionings are feasible, by number of workers."""
-        sums = prefix_sums(self.load)
-        return {n: count(sums, n, self.cap(n), MOST_PARTITIONINGS) for n in self.taus}
 
     def table(self, start: int, stop: int) -> Ints:
         """The partitionings of ranks start..stop-1, made one by one from their ranks."""

@@ -22,13 +22,12 @@ TIE = 1e-12
 
 
 class BestPartitioning(NamedTuple):
-    """The best of an outlook's partitionings: its row, its ends, which present run keeps each interval, and its cost.
+    """The best of an outlook's partitionings: its ends, which present run keeps each interval, and its cost.
 
     `cost` is what moves now and `estimate` adds gamma times what is to come. The keeper is `outlook.NOBODY`
     where a worker without bins takes the interval.
     """
 
-    row: int
     ends: Ints
     keepers: Ints
     cost: float
@@ -36,9 +35,8 @@ class BestPartitioning(NamedTuple):
 
 
 class _Feasible(NamedTuple):
-    """The partitionings that are feasible for one number of workers: their rows in the whole table, ends and costs."""
+    """The partitionings that are feasible for one number of workers: their ends and projected costs."""
 
-    rows: Ints
     table: Ints
     shared: Ints
     projected: Floats
@@ -135,7 +133,7 @@ class ExactOutlook(Outlook, kind="exact"):
         """
         known = self._feasible_for(workers)
         sums, all_state = prefix_sums(state), float(state.sum())
-        kept = np.zeros(known.rows.size)
+        kept = np.zeros(known.projected.size)
         exact_kernel.kept_by_all(sums, edges, keeps, known.table, known.shared, 0, kept)
         cost = np.maximum(sums[-1] - kept, 0.0)
         total = cost + self.gamma * self._growth(state) * known.projected
@@ -151,7 +149,7 @@ class ExactOutlook(Outlook, kind="exact"):
         cuts = known.table[at]
         cuts = cuts[: int(np.argmax(cuts == self.bins)) + 1]
         keepers = exact_kernel.keepers(sums, edges, keeps, cuts)
-        return BestPartitioning(int(known.rows[at]), cuts, keepers, float(cost[at]), float(total[at]))
+        return BestPartitioning(cuts, keepers, float(cost[at]), float(total[at]))
 
     def _growth(self, state: Floats) -> float:
         """How much state there is for each byte there was."""
@@ -165,9 +163,8 @@ class ExactOutlook(Outlook, kind="exact"):
         if workers not in self._feasible:
             rows = np.flatnonzero(~np.isnan(self.projected[workers - lo]))
             table = self.ends[rows]
-            self._feasible[workers] = _Feasible(
-                rows, table, exact_kernel.shared_ends(table), self.projected[workers - lo, rows]
-            )
+            shared = exact_kernel.shared_ends(table)
+            self._feasible[workers] = _Feasible(table, shared, self.projected[workers - lo, rows])
         return self._feasible[workers]
 
     @cached_property

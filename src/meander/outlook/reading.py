@@ -31,8 +31,7 @@ _EARLIEST_EPOCH_S = 1e8  # a smaller number is hardly a time: 1973
 _LATEST = 1e20
 _UNITS_PER_S = ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6), (math.inf, 1e9))
 _TIME = "write it as 2026-11-16 08:30:00 or as seconds or milliseconds since 1970"
-
-_TRIES = 5
+_TRIES = 5  # to read a log that its driver sweeps meanwhile
 
 
 @dataclass

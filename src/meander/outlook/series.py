@@ -13,11 +13,8 @@ from meander.options import amount, positive, whole
 HOUR_S = 3600
 MONTH_DAYS = 30
 WEEK_DAYS = 7
-
-MOST = 1 << 15
-"""The most workers there may be."""
-
-WIDEST = 1023
+MOST_WORKERS = 1 << 15
+WIDEST_RANGE = 1023
 """How far apart `lo` and `hi` may be: a matrix over them has the square of that."""
 
 
@@ -166,7 +163,7 @@ def as_counts(counts: ArrayLike) -> NDArray[np.int64]:
         values = np.asarray(counts, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidOption("worker counts must be a list of whole numbers") from None
-    strange = values[~((values >= 0) & (values <= MOST) & (values == np.floor(values)))]
+    strange = values[~((values >= 0) & (values <= MOST_WORKERS) & (values == np.floor(values)))]
     if values.ndim != 1 or strange.size:
         what = f"; {strange.flat[0]:g} is none" if strange.size else ""
         raise InvalidOption(f"worker counts must be a list of whole numbers{what}")
@@ -175,5 +172,5 @@ def as_counts(counts: ArrayLike) -> NDArray[np.int64]:
 
 def check_range(lo: object, hi: object) -> None:
     """Raise `InvalidOption` unless there are at least two numbers of workers from `lo` to `hi`, and not too many."""
-    least = whole("lo", lo, 1, MOST)
-    whole("hi", hi, least + 1, least + WIDEST)
+    least = whole("lo", lo, 1, MOST_WORKERS)
+    whole("hi", hi, least + 1, least + WIDEST_RANGE)

@@ -18,7 +18,7 @@ DEFAULT_MAX_BINS = 16
 def all_at_once(moves: list[Move], max_in: int | None) -> list[Step]:
     """Every bin in one step.
 
-    With `max_in`, in as few steps as the worker that receives most allows.
+    The shortest migration with the longest pause. With `max_in`, as few steps as the worker that receives most allows.
     """
     if max_in is None:
         return [moves] if moves else []
@@ -37,7 +37,7 @@ def all_at_once(moves: list[Move], max_in: int | None) -> list[Step]:
 def fluid(moves: list[Move], max_in: int | None) -> list[Step]:
     """One bin per step.
 
-    `max_in` changes nothing: nobody ever receives more than one.
+    The longest migration with the shortest pause. `max_in` changes nothing: nobody ever receives more than one.
     """
     return [[move] for move in moves]
 
