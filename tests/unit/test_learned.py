@@ -92,7 +92,7 @@ def test_what_no_step_passed_has_no_price():
     lesson = lesson_of(m=6)
     steps = practised(lesson, LITTLE, Task("still", lesson.nothing, seed=3))
     found = fitted(lesson, "still", [steps])
-    unseen = np.array([~(steps.here[steps.left == at] != 0).any(axis=0) for at in range(3)])
+    unseen = np.array([~(steps.before[steps.left == at] != 0).any(axis=0) for at in range(3)])
     assert unseen.any()
     assert np.abs(found[unseen]).max() < 1e-12
     assert np.abs(found).max() > 1e-3

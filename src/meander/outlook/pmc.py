@@ -122,7 +122,7 @@ def _packed(result: Samples | float) -> list[bytes]:
         return [np.float64(result).tobytes()]
     after = result.after.ravel()
     there = np.flatnonzero(after).astype(np.uint32)
-    parts = (result.left, result.cost, result.here, np.array(result.after.shape), there, after[there])
+    parts = (result.left, result.cost, result.before, np.array(result.after.shape), there, after[there])
     return [part.tobytes() for part in parts]
 
 

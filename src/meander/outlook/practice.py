@@ -154,7 +154,7 @@ class Samples(NamedTuple):
     """What steps of practice taught; see `learned_kernel.practise`."""
 
     left: NDArray[np.int64]
-    here: NDArray[np.float32]
+    before: NDArray[np.float32]
     after: NDArray[np.float32]
     cost: Floats
 
@@ -186,7 +186,7 @@ def fitted(lesson: Lesson, which: str, samples: Sequence[Samples]) -> Floats:
         for at in range(sizes):
             mine = each.left == at
             block = slice(at * d, (at + 1) * d)
-            before = each.here[mine].astype(np.float64)
+            before = each.before[mine].astype(np.float64)
             system[block] -= lesson.gamma * (before.T @ each.after[mine])
             system[block, block] += before.T @ before
             cost[block] += before.T @ each.cost[mine]
