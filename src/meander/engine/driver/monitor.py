@@ -116,14 +116,16 @@ class Monitor:
     def samples(self, operator: int) -> tuple[Sample, ...]:
         """What was counted in the last batches of an operator, oldest first."""
         self.is_watched = True
-        with self._lock:
-            return tuple(each.sample for each in self._counts[operator])
+        return tuple(each.sample for each in self._last(operator))
 
     def loads(self, operator: int, rows: Sequence[int], workers: Sequence[int]) -> Loads:
         """What is known of the bins of an operator that had these rows in the last version."""
-        with self._lock:
-            samples = [each.sample for each in list(self._counts[operator])[-WINDOW:]]
+        samples = [each.sample for each in self._last(operator)[-WINDOW:]]
         return Loads(rows, self.operators[operator].stores or ROWS, samples, workers)
+
+    def _last(self, operator: int) -> list[BatchCounts]:
+        with self._lock:
+            return list(self._counts[operator])
 
     def _count(
         self,
