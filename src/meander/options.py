@@ -143,6 +143,9 @@ class Plugins(Mapping[str, Value]):
         self._loaded: dict[str, Value] = dict(own or {})
         self._entries = {each.name: each for each in entry_points(group=group)}
 
+    def __repr__(self) -> str:
+        return f"<{', '.join(self)}>"
+
     def __getitem__(self, name: str) -> Value:
         if name not in self._loaded:
             self._loaded[name] = self._entries[name].load()
