@@ -17,7 +17,7 @@ from meander.errors import Infeasible
 from meander.outlook.exact import Case
 from meander.outlook.exact_outlook import ExactOutlook
 from meander.outlook.transitions import Transitions
-from outlooks import solve
+from outlooks import sizes, solve
 
 SLACK = 1 + 1e-9
 GAMMAS = [0.0, 0.3, 0.8, 0.95]
@@ -207,7 +207,7 @@ def test_a_slice_of_ranks_is_that_slice_of_all_and_costs_are_those_of_the_best_m
     start = data.draw(st.integers(0, size))
     stop = data.draw(st.integers(start, size))
     assert np.array_equal(case.table(start, stop), whole[start:stop])
-    assert case.sizes() == {n: len(cuts_of(load, n, t)) for n, t in case.taus.items()}
+    assert sizes(case) == {n: len(cuts_of(load, n, t)) for n, t in case.taus.items()}
     part = case.costs(whole[start:stop], whole, same=False)
     expected = [[moved(state, a, b) for b in everything] for a in everything[start:stop]]
     assert part == pytest.approx(np.array(expected).reshape(part.shape), abs=1e-6)

@@ -58,7 +58,9 @@ class Workload:
             with np.errstate(over="ignore"):
                 load = resource(columns["stored"], columns["queued"], gamma).tolist()
                 work = computing_load(columns["stored"], columns["queued"]).tolist()
-            _refuse_overflow(load, work)
+            too_large = np.flatnonzero(~np.isfinite(work))
+            if too_large.size:
+                raise InvalidOption(f"stored times queued of bin {too_large[0]} is too large for a 64-bit float")
         work = columns.get("computing", work)
         rows = columns.get("arrivals", columns.get("queued", load))
         tuples = columns.get("stored", [float(x) for x in problem.state])
@@ -113,10 +115,3 @@ def _per_bin(name: str, values: object, bins: int) -> list[float]:
 
 def _rate(name: str, value: object) -> float:
     return float(amount(name, positive(name, value), most=LARGEST_NUMBER))
-
-
-def _refuse_overflow(*columns: Sequence[float]) -> None:
-    for column in columns:
-        for j, value in enumerate(column):
-            if not math.isfinite(value):
-                raise InvalidOption(f"stored times queued of bin {j} is too large for a 64-bit float")

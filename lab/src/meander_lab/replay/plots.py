@@ -25,7 +25,7 @@ def plot(replays: Sequence[Replay], path: str | Path, title: str = "") -> Path:
     """Write one PNG of all replays, which are of the same migrations, and return where it is.
 
     From top to bottom: how many workers there are, what each planner has moved so far, and the load of its heaviest
-    worker against the fair share. It needs matplotlib, which Meander does not bring along.
+    worker against the fair share.
 
     Raises:
         InvalidOption: there is nothing to draw.
