@@ -2,7 +2,7 @@
 
 A query of plain Structured Streaming keeps its state in partitions, and Spark decides where each one is. A partition is
 here what a bin is elsewhere, and an executor what a worker is. Partitions that one task uses together, those of all
-stateful operators of one operator, are a *group*: they move together.
+stateful operators of one stage of Spark, are a *group*: they move together.
 
 What is seen is a value (`observation`), and other terminals can read it (`publish`); Spark may not enter those two.
 """

@@ -35,6 +35,11 @@ Octets = NDArray[np.uint8]
 Words = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
+SEED = 42
+"""The seed of Spark's `xxhash64`."""
+
+MOST_BINS = 65536
+
 P1 = np.uint64(0x9E3779B185EBCA87)
 P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 P3 = np.uint64(0x165667B19E3779F9)
@@ -149,12 +154,6 @@ def _xxh64(data: Octets, at: np.uint64, stop: np.uint64, seed: np.uint64) -> np.
         x = _rotate(x ^ (np.uint64(data[at]) * P5), S11) * P1
         at += ONE
     return _avalanche(x)
-
-
-SEED = 42
-"""The seed of Spark's `xxhash64`."""
-
-MOST_BINS = 65536
 
 
 def xxhash64(columns: Sequence[pa.Array | pa.ChunkedArray]) -> NDArray[np.uint64]:

@@ -33,7 +33,7 @@ from meander.state.columns import (
     to_words,
     typed_of,
 )
-from meander.state.records_kernel import by_bin, is_ascending, lengths
+from meander.state.records_kernel import is_ascending, lengths
 from meander.state.spec import BIN, DELETED, TableSpec, dtype_of, is_record
 
 Words = NDArray[np.int64]
@@ -153,34 +153,15 @@ class Base(BinFiles):
         for part in _parts(delta):
             self._write(changes(self.spec, self.layout, part, self.bins, self.directory[:, HELD]))
 
-    def find(self, keys: Keys, order: Words | None = None) -> Words:
-        """The handle of each key, or -1, valid until a change; `order` is the rows by bin, computed by default."""
-        bins = keys.bins(self.bins)
-        if order is None:
-            order = NO_WORDS
-            if not is_ascending(bins):
-                order = np.empty(bins.size, np.int64)
-                by_bin(bins, self.bins, order)
-        return self.seek(probe(keys, bins), order)
-
-    def seek(self, keys: Probe, order: Words = NO_WORDS) -> Words:
-        """The handle of each key that is packed already, or -1."""
-        return self._lookup(keys, order, np.empty((self.layout.width - 1, 0), np.int64), NO_OCTETS)
+    def find(self, keys: Probe) -> Words:
+        """The handle of each key, or -1, valid until a change."""
+        return self._lookup(keys, NO_WORDS, np.empty((self.layout.width - 1, 0), np.int64), NO_OCTETS)
 
     def load(self, keys: Probe, order: Words) -> tuple[Words, Words, NDArray[np.uint8]]:
         """The handle of each key, the words of its values, a row for each column, and the marks of its row, or 0."""
         values = np.empty((self.layout.width - 1, keys.bins.size), np.int64)
         marks = np.empty(keys.bins.size * self.layout.marks, np.uint8)
         return self._lookup(keys, order, values, marks), values, marks.reshape(-1, self.layout.marks)
-
-    def read(self, handles: Words, at: int) -> tuple[Words, NDArray[np.bool_]]:
-        """Value column `at` of these rows as words, and where it is not null; a handle of -1 has null."""
-        words, valid = np.empty(handles.size, np.int64), np.empty(handles.size, np.bool_)
-        extents = self.extents
-        base_kernel.gather(
-            self.directory, extents.words, extents.octets, self.shape, handles, at, words, valid
-        )  # fmt: skip
-        return words, valid
 
     def texts(self, handles: Words, references: Words) -> tuple[Words, NDArray[np.uint8]]:
         """The records that these rows' words refer to: offsets from 0, and bytes."""
@@ -189,19 +170,6 @@ class Base(BinFiles):
         data = np.empty(int(offsets[-1]), np.uint8)
         base_kernel.records(self.directory, self.extents.octets, handles, references, offsets, data)
         return offsets, data
-
-    def gather(self, handles: Words, column: str) -> pa.Array:
-        """A column of these rows, of the key or of the values; null where a handle of a value is -1."""
-        at = self.spec.key_at(column)
-        if at is not None:
-            return self.spec.key.decode(self._bare_keys(handles))[at]
-        at, type_ = self.spec.value_at(column), self.spec.types[column]
-        words, valid = self.read(handles, at)
-        if is_record(type_):
-            return record_column(*self.texts(handles, words), valid, type_)
-        dtype = dtype_of(type_)
-        assert dtype is not None
-        return fixed_column(from_words(words, dtype), valid, type_)
 
     def keys(self, handles: Words) -> Keys:
         """The keys of these rows."""
@@ -229,7 +197,7 @@ class Base(BinFiles):
     def _write(self, delta: Changes) -> None:
         if not delta.bins.size:
             return
-        handles = self.seek(delta.keys)
+        handles = self.find(delta.keys)
         rows, heap_words = np.empty(delta.bins.size, np.int64), np.empty(delta.bins.size, np.int64)
         write_kernel.needs(
             self.directory, self.extents.words, self.shape, self.records, delta.runs, handles, delta.deleted,
@@ -268,8 +236,17 @@ class Base(BinFiles):
         fixed = [fixed_column((handles >> 32).astype(np.int32), None, pa.int32())]
         fixed.append(fixed_column(np.zeros(handles.size, np.bool_), None, pa.bool_()))
         keys = self.spec.key.decode(self._bare_keys(handles))
-        values = [self.gather(handles, name) for name, _ in self.spec.values]
+        values = [self._values(handles, at, type_) for at, (_, type_) in enumerate(self.spec.values)]
         return pa.Table.from_arrays(fixed + keys + values, schema=self.spec.schema)
+
+    def _values(self, handles: Words, at: int, type_: pa.DataType) -> pa.Array:
+        """Value column `at` of these rows."""
+        extents, words, valid = self.extents, np.empty(handles.size, np.int64), np.empty(handles.size, np.bool_)
+        base_kernel.gather(self.directory, extents.words, extents.octets, self.shape, handles, at, words, valid)
+        dtype = dtype_of(type_)
+        if dtype is None:
+            return record_column(*self.texts(handles, words), valid, type_)
+        return fixed_column(from_words(words, dtype), valid, type_)
 
 
 def _parts(delta: pa.Table) -> Iterator[pa.Table]:

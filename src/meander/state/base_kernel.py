@@ -38,7 +38,7 @@ def find(
     Nearly all of the time is memory latency. So each step runs for a whole group of keys, without branches between
     loads that could be mispredicted: the processor then waits for many loads at once.
     """
-    width, marks, ordered, wide, shift = shape[0], shape[1], shape[2] != 0, shape[3] != 0, np.uint64(shape[4])
+    width, marks, ordered, wide, bin_bits = shape[0], shape[1], shape[2] != 0, shape[3] != 0, np.uint64(shape[4])
     if arena.size == 0:
         handles[:] = -1
         values[:] = 0
@@ -56,11 +56,11 @@ def find(
             starts[g] = directory[b, START]
             # A bin without capacity has one slot, which is read and not used.
             sizes[g] = capacity + capacity // 3 + 1
-            slots[g] = (np.int64((hashes[i] << shift) >> HALF) * sizes[g]) >> 32
+            slots[g] = (np.int64((hashes[i] << bin_bits) >> HALF) * sizes[g]) >> 32
             entries[g] = arena[starts[g] + slots[g]] if capacity else 0
         for g in range(count):
             i = order[begin + g] if order.size else begin + g
-            mark = np.int64((hashes[i] << shift) >> HALF) << 32
+            mark = np.int64((hashes[i] << bin_bits) >> HALF) << 32
             start, size, slot, entry = starts[g], sizes[g], slots[g], entries[g]
             while entry != 0 and entry & MARK != mark:
                 slot += 1
@@ -89,7 +89,7 @@ def find(
             ):
                 handles[i] = (b << 32) | row
             else:
-                full = int(np.int64((hashes[i] << shift) >> HALF) << 32)
+                full = int(np.int64((hashes[i] << bin_bits) >> HALF) << 32)
                 at = directory[b, HEAP]
                 row = _next(arena, starts[g], sizes[g], slots[g], width, wide, at, full, word, heap)
                 handles[i] = (b << 32) | row if row >= 0 else -1

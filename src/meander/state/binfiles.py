@@ -54,7 +54,7 @@ class Layout:
     marks: int
     ordered: bool
     wide: bool
-    shift: int
+    bin_bits: int
     records: tuple[int, ...]
 
     @classmethod
@@ -63,13 +63,13 @@ class Layout:
         records = tuple(at for at, (_, type_) in enumerate(spec.values) if is_record(type_))
         values = len(spec.values)
         # The hash of a key with trailing columns says nothing about its bin.
-        shift = bits_of(bins) if spec.key.leading is None else 0
-        return cls(1 + values, (values + 8) // 8, spec.order is not None, spec.key.wide, shift, records)
+        bin_bits = bits_of(bins) if spec.key.leading is None else 0
+        return cls(1 + values, (values + 8) // 8, spec.order is not None, spec.key.wide, bin_bits, records)
 
     @property
     def shape(self) -> Words:
-        """Width, bytes of marks, whether there is an order, whether keys are records, the hash's bits to skip."""
-        return np.array([self.width, self.marks, self.ordered, self.wide, self.shift], dtype=np.int64)
+        """Width, bytes of marks, whether there is an order, whether keys are records, the bits that choose a bin."""
+        return np.array([self.width, self.marks, self.ordered, self.wide, self.bin_bits], dtype=np.int64)
 
     def extent_words(self, capacity: Words) -> Words:
         """The words of an extent for so many rows; none for no rows."""
@@ -177,11 +177,6 @@ class BinFiles:
         """The bytes that each of these bins takes in the arena."""
         mine = self.directory[self.checked(bin_ids)]
         return (mine[:, WORDS] + mine[:, HEAP_WORDS]) * 8
-
-    @property
-    def total_bytes(self) -> int:
-        """The bytes that all bins take in the arena."""
-        return int(self.directory[:, WORDS].sum() + self.directory[:, HEAP_WORDS].sum()) * 8
 
     def make_room(self, bins: Words, rows: Words, heap_words: Words) -> None:
         """Move the bins that lack space for this many more rows and words to larger extents."""

@@ -127,11 +127,6 @@ class Extents:
         self._area: mmap.mmap | None = None
         self.file = identity(path)
 
-    @property
-    def free_words(self) -> int:
-        """The free words below the tail."""
-        return int(self._sizes.sum())
-
     def refresh(self, owned: tuple[Words, Words] | None) -> None:
         """Map the file if it has grown, and derive the free extents from the owned ones."""
         length = int(self.header[LENGTH])
@@ -184,7 +179,7 @@ class Extents:
             self.header[TAIL] = self._starts[-1]
             self._starts, self._sizes = self._starts[:-1].copy(), self._sizes[:-1].copy()
         self._changed()
-        free = self.free_words
+        free = int(self._sizes.sum())
         self._discarded = min(self._discarded, free)
         if (free - self._discarded) * MUCH > int(self.header[TAIL]) - free:
             for start, size in zip(self._starts.tolist(), self._sizes.tolist(), strict=True):

@@ -81,7 +81,7 @@ def write(
     it keeps the compiler from removing loads that only warm the cache.
     """
     width, marks, ordered, wide = shape[0], shape[1], shape[2] != 0, shape[3] != 0
-    shift, seen = np.uint64(shape[4]), np.int64(0)
+    bin_bits, seen = np.uint64(shape[4]), np.int64(0)
     for k in range(runs.size - 1):
         b = bins[k]
         capacity = directory[b, CAPACITY]
@@ -117,7 +117,7 @@ def write(
                             if row % BLOCK == 0:
                                 arena[order_at + capacity + row // BLOCK] = NEVER
                     directory[b, ROWS] += 1
-                    _enter(arena, start, capacity, hashes[i], shift, row)
+                    _enter(arena, start, capacity, hashes[i], bin_bits, row)
                     word = words[i]
                     if wide:
                         word = _append(directory, arena, b, heap, word)
@@ -142,7 +142,7 @@ def write(
             for i in range(runs[k], runs[k + 1]):
                 if deleted[i] and handles[i] >= 0:
                     row = handles[i] & LOW
-                    _leave(arena, start, capacity, hashes[i], shift, row)
+                    _leave(arena, start, capacity, hashes[i], bin_bits, row)
                     at = rows_at + row * width
                     if wide:
                         directory[b, GARBAGE] += _words(arena[at])
@@ -167,8 +167,8 @@ def write(
 
 
 @kernel
-def _enter(arena: Words, start: int, capacity: int, hash_: np.uint64, shift: np.uint64, row: int) -> None:
-    mark = np.int64((hash_ << shift) >> HALF)
+def _enter(arena: Words, start: int, capacity: int, hash_: np.uint64, bin_bits: np.uint64, row: int) -> None:
+    mark = np.int64((hash_ << bin_bits) >> HALF)
     size = _index_size(capacity)
     slot = int((mark * size) >> 32)
     while arena[start + slot] != 0:
@@ -179,8 +179,8 @@ def _enter(arena: Words, start: int, capacity: int, hash_: np.uint64, shift: np.
 
 
 @kernel
-def _leave(arena: Words, start: int, capacity: int, hash_: np.uint64, shift: np.uint64, row: int) -> None:
-    mark = np.int64((hash_ << shift) >> HALF)
+def _leave(arena: Words, start: int, capacity: int, hash_: np.uint64, bin_bits: np.uint64, row: int) -> None:
+    mark = np.int64((hash_ << bin_bits) >> HALF)
     size = _index_size(capacity)
     hole = int((mark * size) >> 32)
     entry = (mark << 32) | (row + 1)
