@@ -130,11 +130,11 @@ class JoinWorker:
         finally:
             self.busy_s += process_time() - began
 
-    def run(self, stage: Join, rows: pa.Table, keys: Keys, now: Now) -> pa.Table | None:
+    def run(self, operator: Join, rows: pa.Table, keys: Keys, now: Now) -> pa.Table | None:
         """One batch: what comes out. The state goes forward by the delta, as in the engine."""
         with self.working() as holding:
             tables = holding.begin()
-            out = stage.run(rows, keys, tables, now)
+            out = operator.run(rows, keys, tables, now)
             holding.advance(holding.version + 1, {name: table.delta() for name, table in tables.items()})
         return out.rows
 
@@ -210,7 +210,7 @@ class Scheme(Protocol):
     """Who joins what, and what is done about stragglers."""
 
     name: str
-    stage: Join
+    operator: Join
     moved_rows: int
     """State that has moved so far."""
 
@@ -240,10 +240,10 @@ class JoinCluster:
     kept: list[pa.Table] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        stage, bins = self.scheme.stage, self.setting.bins
+        operator, bins = self.scheme.operator, self.setting.bins
         self.workers = []
         for number in range(self.setting.workers):
-            holding = Holding.open(self.folder / f"{self.scheme.name}-{number}", stage.tables, bins)
+            holding = Holding.open(self.folder / f"{self.scheme.name}-{number}", operator.tables, bins)
             holding.install(list(self.scheme.held(number)), [], -1)
             self.workers.append(JoinWorker(number, holding))
         self.number, self.clock_s, self.begun_s, self.read_us = 0, self.setting.interval_s, 0.0, 0
@@ -271,7 +271,7 @@ class JoinCluster:
         looked_before, moved_before = self.feed.looked_at, self.scheme.moved_rows
         plain = column.combine_chunks().to_numpy()
         began = process_time()
-        keys = self.scheme.stage.key.encode([column])
+        keys = self.scheme.operator.key.encode([column])
         route = self.scheme.route(keys, plain, self.number)
         sorted_rows, sorted_keys = rows.take(pa.array(route.rows)), keys.take(route.rows)
         parts = []
@@ -283,7 +283,7 @@ class JoinCluster:
         routing_s = (process_time() - began) / len(self.workers)
         now = Now(self.number, self.frontier)
         for worker, (mine, its_keys) in zip(self.workers, parts, strict=True):
-            output = worker.run(self.scheme.stage, mine, its_keys, now)
+            output = worker.run(self.scheme.operator, mine, its_keys, now)
             if self.keep and output is not None:
                 self.kept.append(output)
         # What was moved after the batch before is work of this one.

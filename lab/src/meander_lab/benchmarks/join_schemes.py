@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from meander.control import Sample, Straggler, StragglerRules
 from meander.measure.load import load_imbalance
 from meander.operators.custom import SIDE, SIDES
-from meander.operators.join import Join, _Side
+from meander.operators.join import Join, SideRows
 from meander.operators.pairs import Bounds
 from meander.planning import plan
 from meander.planning.problem import Problem
@@ -40,7 +40,7 @@ class BiStream:
 
     def __init__(self, feed: JoinFeed, setting: JoinSetting) -> None:
         self.setting = setting
-        self.stage = Join(**feed.options(setting.within_s))
+        self.operator = Join(**feed.options(setting.within_s))
         self.moved_rows = 0
 
     def held(self, worker: int) -> Sequence[int]:
@@ -71,7 +71,7 @@ class ContRand(BiStream):
 
     def __init__(self, feed: JoinFeed, setting: JoinSetting) -> None:
         super().__init__(feed, setting)
-        self.stage = PartlyStored(**feed.options(setting.within_s))
+        self.operator = PartlyStored(**feed.options(setting.within_s))
         if setting.workers % setting.subgroup:
             raise ValueError(f"{setting.workers} workers cannot be in subgroups of {setting.subgroup}")
 
@@ -95,7 +95,7 @@ class PartlyStored(Join):
     every row stored once in its subgroup, each pair is found once.
     """
 
-    def _side(self, rows: pa.Table, keys: Keys, side: int, frontier: int | None) -> _Side:
+    def _side(self, rows: pa.Table, keys: Keys, side: int, frontier: int | None) -> SideRows:
         mine = super()._side(rows, keys, side, frontier)
         at = np.flatnonzero(rows[SIDE].to_numpy() == side)
         kept = np.setdiff1d(at, mine.late, assume_unique=True) if mine.late.size else at
@@ -104,7 +104,7 @@ class PartlyStored(Join):
 
 
 @dataclass
-class _Partly(_Side):
+class _Partly(SideRows):
     stays: NDArray[np.bool_]
 
     def store(self, spans: Spans, bounds: Bounds, matched: str | None = None) -> None:
@@ -112,7 +112,9 @@ class _Partly(_Side):
         at = np.flatnonzero(self.stays)
         picked = pa.array(at)
         columns, times = [each.take(picked) for each in self.columns], self.times[at]
-        _Side(columns, times, self.rows.take(picked), self.late, None, self.matched[at]).store(spans, bounds, matched)
+        SideRows(columns, times, self.rows.take(picked), self.late, None, self.matched[at]).store(
+            spans, bounds, matched
+        )
 
 
 class FastJoin(BiStream):
@@ -129,7 +131,7 @@ class FastJoin(BiStream):
         super().__init__(feed, setting)
         self.away = np.full(feed.keys, -1, np.int64)
         self.known, self.owner = np.empty(0, np.int64), np.empty(0, np.int64)
-        self.instances = self._hashed(self.stage.key.encode([pa.array(np.arange(feed.keys))]), setting.workers)
+        self.instances = self._hashed(self.operator.key.encode([pa.array(np.arange(feed.keys))]), setting.workers)
         self.recent: deque[tuple[int, tuple[Words, Words]]] = deque()
         self.loads: deque[Floats] = deque(maxlen=setting.window)
         self.rested = 0
@@ -146,7 +148,7 @@ class FastJoin(BiStream):
         """Count keys, and move some where LI is above alpha."""
         by_side = [np.bincount(counted.keys[counted.sides == at], minlength=self.away.size) for at in range(2)]
         self.recent.append((counted.newest_us, (by_side[0], by_side[1])))
-        oldest = counted.newest_us - self.stage.bounds.before - self.stage.bounds.span
+        oldest = counted.newest_us - self.operator.bounds.before - self.operator.bounds.span
         while self.recent[0][0] < oldest:
             self.recent.popleft()
         self.loads.append(counted.loads())
@@ -190,8 +192,8 @@ class FastJoin(BiStream):
         return moves
 
     def _move(self, moves: list[tuple[Words, int, int]], workers: Sequence[JoinWorker], counted: Counted) -> None:
-        span = self.stage.bounds.span
-        first = (counted.newest_us - self.stage.bounds.before) // span - 2
+        span = self.operator.bounds.span
+        first = (counted.newest_us - self.operator.bounds.before) // span - 2
         spans = np.arange(first, counted.newest_us // span + 1) * span
         for keys, source, target in moves:
             self.moved_rows += hand_over(workers[source], workers[target], np.sort(keys), spans)
