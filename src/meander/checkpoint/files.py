@@ -28,6 +28,10 @@ _AFTER = b'"}\n'
 _LENGTH = len(_BEFORE) + 16 + len(_AFTER)
 
 
+_PATH = re.compile(r"(deltas|snapshots|side)/v(\d{12})-s(\d+)-w(\d+)-(\d+)\.(\d+)\.[a-z0-9.]+")
+_SUFFIX = {"deltas": "state", "snapshots": "state", "late": "late.arrow", "dead": "dead.arrow"}
+
+
 def seal(fields: Mapping[str, Any]) -> bytes:
     """Return an object as JSON with its checksum.
 
@@ -52,10 +56,6 @@ def unseal(data: bytes, name: str) -> dict[str, Any]:
         return cast(dict[str, Any], json.loads(body + b"}"))
     except ValueError:
         raise Damaged(f"{name} is no JSON although its checksum matches; restore it from a copy") from None
-
-
-_PATH = re.compile(r"(deltas|snapshots|side)/v(\d{12})-s(\d+)-w(\d+)-(\d+)\.(\d+)\.[a-z0-9.]+")
-_SUFFIX = {"deltas": "state", "snapshots": "state", "late": "late.arrow", "dead": "dead.arrow"}
 
 
 class Attempt(NamedTuple):

@@ -21,6 +21,9 @@ from meander.checkpoint.manifest import Log
 from meander.errors import CheckpointError, Damaged, InvalidOption
 from meander.state.spec import BIN, DELETED
 
+_ROW = "meander row"
+_GROUP_BYTES = 128 << 20
+
 
 def place_of(place: str | os.PathLike[str]) -> Location:
     """Return the location of a checkpoint; CheckpointError where there is none."""
@@ -114,10 +117,6 @@ class Reader:
                 for ref in part.side:
                     if ref.kind == kind:
                         yield commit.version, operator, read_side(self.location, ref)
-
-
-_ROW = "meander row"
-_GROUP_BYTES = 128 << 20
 
 
 def rebuild(location: Location, index: Index, operator: int, table: str, key: Sequence[str]) -> Iterator[pa.Table]:

@@ -13,6 +13,12 @@ Words = NDArray[np.int64]
 Doubles = NDArray[np.float64]
 
 
+Flags = NDArray[np.bool_]
+
+EXACT = 2**53
+"""Doubles hold every whole number up to this one."""
+
+
 @kernel
 def largest(of: Words, values: Doubles, count: Words, top: Doubles) -> None:
     """Count the rows of each group and find its largest value, regardless of sign."""
@@ -43,19 +49,13 @@ def cut_up(of: Words, values: Doubles, count: Words, unit: Words, bits: Words, s
                 break
 
 
-Flags = NDArray[np.bool_]
-
-EXACT = 2**53
-"""Doubles hold every whole number up to this one."""
-
-
 def whole_sums(start: Words, of: Words, values: Words) -> tuple[Words, Flags]:
     """The exact sums of groups, added to where each starts, and which of them leave the range of 64 bits."""
     groups = start.size
     if not values.size:
         return start, np.zeros(groups, dtype=np.bool_)
-    largest = max(abs(int(values.max())), abs(int(values.min())))
-    if largest * values.size < EXACT:
+    most = max(abs(int(values.max())), abs(int(values.min())))
+    if most * values.size < EXACT:
         added = np.bincount(of, weights=values, minlength=groups).astype(np.int64)
         total = start + added
         return total, ((start ^ total) & (added ^ total)) < 0

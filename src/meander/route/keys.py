@@ -38,6 +38,9 @@ Octets = NDArray[np.uint8]
 Words = NDArray[np.int64]
 
 
+ONE, EIGHT = np.uint64(1), np.uint64(8)
+
+
 @dataclass(frozen=True)
 class KeyType:
     """The columns of a key, by name and type, of which the first `leading` choose the bin (None: all of them).
@@ -209,9 +212,6 @@ def _unpacked(offsets: Words, data: Octets, types: Sequence[pa.DataType]) -> lis
             unpack_words(data, cursor, words)
             columns.append(column_of_words(words, type_))
     return columns
-
-
-ONE, EIGHT = np.uint64(1), np.uint64(8)
 
 
 @kernel

@@ -39,6 +39,13 @@ from meander.state.spec import BIN, DELETED, TableSpec, dtype_of, is_record
 Words = NDArray[np.int64]
 
 
+MOST_ROWS = 1 << 22
+MOST_WORDS = 1 << 27
+"""The most rows and words of heap in one extracted piece, since Arrow's texts end at 2 GB."""
+
+NO_WORDS = np.empty(0, np.int64)
+
+
 @dataclass(frozen=True)
 class Changes:
     """The rows of a delta, by bin. Rows runs[k]..runs[k + 1] - 1 are those of bins[k]."""
@@ -124,13 +131,6 @@ def _orders(spec: TableSpec, columns: dict[str, pa.Array], rows: int) -> Words:
     column = columns[spec.order]
     words = to_words(typed_of(column))
     return np.where(flags_of(column), words, NEVER) if column.null_count else words
-
-
-MOST_ROWS = 1 << 22
-MOST_WORDS = 1 << 27
-"""The most rows and words of heap in one extracted piece, since Arrow's texts end at 2 GB."""
-
-NO_WORDS = np.empty(0, np.int64)
 
 
 class Base(BinFiles):

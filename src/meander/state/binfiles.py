@@ -46,6 +46,19 @@ GROWTH = 1.5
 GOLDEN = 0.6180339887498949
 
 
+HEADER = 16
+FORMAT, FINGERPRINT, SPACE = 0, 1, 4
+"""Words of the directory's header: its format, the table's fingerprint, and the first word of the arena's extents."""
+
+VERSION = 0x4D45414E44455201
+
+MOST_HEAP = (1 << 31) - 1
+"""The words of a bin's heap that a reference can reach."""
+
+LOOSE = 4
+"""A bin with more than this many times the capacity it needs moves to a smaller extent."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The shape of a table's rows."""
@@ -97,19 +110,6 @@ def room(bins: Words, wanted: Words, first: float) -> Words:
     short = size < wanted
     size[short] = np.ceil(base[short] * GROWTH ** (step[short] + 1)).astype(np.int64)
     return np.where(wanted > 0, size, 0)
-
-
-HEADER = 16
-FORMAT, FINGERPRINT, SPACE = 0, 1, 4
-"""Words of the directory's header: its format, the table's fingerprint, and the first word of the arena's extents."""
-
-VERSION = 0x4D45414E44455201
-
-MOST_HEAP = (1 << 31) - 1
-"""The words of a bin's heap that a reference can reach."""
-
-LOOSE = 4
-"""A bin with more than this many times the capacity it needs moves to a smaller extent."""
 
 
 class BinFiles:

@@ -43,6 +43,13 @@ LOW_BITS = np.uint64(LOW)
 HALF = np.uint64(32)
 
 
+Kind = TypeVar("Kind", bound=np.generic)
+
+LEAST = 64
+SCATTERED = 4096
+"""From this many keys on, keys are looked up in order of their hash, for the sake of the cache."""
+
+
 @kernel
 def factorise(
     order: Words, wide: bool, bins: Bins, shift: int, hashes: Hashes, words: Words, heap: Words, slots: Words,
@@ -107,13 +114,6 @@ def enter(hashes: Hashes, slots: Words) -> None:
             if slot == slots.size:
                 slot = 0
         slots[slot] = (np.int64(hashes[row] & LOW_BITS) << 32) | (row + 1)
-
-
-Kind = TypeVar("Kind", bound=np.generic)
-
-LEAST = 64
-SCATTERED = 4096
-"""From this many keys on, keys are looked up in order of their hash, for the sake of the cache."""
 
 
 def grown(array: NDArray[Kind], used: int, wanted: int) -> NDArray[Kind]:
