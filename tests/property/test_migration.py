@@ -3,6 +3,9 @@
 A test that fails names its seed: `Simulation(seed).run()` tells the same story again.
 """
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import fields, replace
 
@@ -44,6 +47,7 @@ def _quiet(caplog):
 def test_over_modelled_workers_every_row_counts_once(seed):
     outcome = Simulation(seed).run()
     assert outcome.versions >= 40
+    assert outcome.migrations >= 1
     assert outcome.faults >= 3
 
 
@@ -51,6 +55,7 @@ def test_over_modelled_workers_every_row_counts_once(seed):
 def test_over_the_real_worker_code_every_row_counts_once(seed):
     outcome = Simulation(seed, real=True).run()
     assert outcome.versions >= 40
+    assert outcome.migrations >= 1
     assert outcome.faults >= 3
 
 
@@ -62,6 +67,35 @@ def test_a_seed_is_a_story_that_can_be_told_again(real):
         assert [_told(commit) for commit in one.commits] == [_told(commit) for commit in two.commits]
     else:
         assert one.commits == two.commits
+
+
+SEEDS_IN_ANOTHER_PROCESS = """
+import hashlib, logging
+from meander.testing.simulation import Simulation
+
+logging.disable(logging.CRITICAL)
+for seed, real in ((5, False), (11, False), (23, False), (5, True)):
+    simulation = Simulation(seed, real)
+    outcome = simulation.run()
+    commits = [
+        (each.version, each.batch, each.tick, [part.owner for part in each.operators], each.rows) if real else each
+        for each in simulation.commits
+    ]
+    print(outcome, hashlib.sha256(repr(commits).encode()).hexdigest())
+"""
+
+
+def test_a_seed_is_the_same_story_in_every_process():
+    stories = [
+        subprocess.Popen(
+            [sys.executable, "-c", SEEDS_IN_ANOTHER_PROCESS], env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE, text=True,
+        )
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    one, two = (each.communicate()[0] for each in stories)
+    assert len(one.splitlines()) == 4
+    assert one == two
 
 
 def _told(commit):
@@ -122,7 +156,7 @@ def flips_before_the_last_delta(monkeypatch):
 
     def hasty(self, *arguments):
         controls = real(self, *arguments)
-        return tuple(replace(control, advance=()) for control in controls) if self.orders.flips else controls
+        return tuple(control._replace(advance=()) for control in controls) if self.orders.flips else controls
 
     monkeypatch.setattr(Version, "controls", hasty)
 
@@ -165,7 +199,7 @@ def does_not_advance_copies(monkeypatch):
 
     def own(self, *arguments):
         return tuple(
-            replace(control, advance=tuple(ref for ref in control.advance if ref["worker"] == control.worker))
+            control._replace(advance=tuple(ref for ref in control.advance if ref["worker"] == control.worker))
             for control in real(self, *arguments)
         )
 

@@ -1,6 +1,5 @@
 """Attempts at a version over jobs that answer as they are told to: what is tried again, and what never is."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +89,7 @@ def with_fault(kind, worker=1, **more):
 
     def changed(reports):
         fault = Fault(kind, "it went wrong", **more)
-        return [replace(each, fault=fault) if each.worker == worker else each for each in reports]
+        return [each._replace(fault=fault) if each.worker == worker else each for each in reports]
 
     return changed
 
@@ -191,11 +190,11 @@ def _one_missing(reports):
 
 
 def _of_an_older_version(reports):
-    return [replace(each, token=each.token._replace(version=each.token.version - 1)) for each in reports]
+    return [each._replace(token=each.token._replace(version=each.token.version - 1)) for each in reports]
 
 
 def _a_stranger(reports):
-    return [*reports, replace(reports[0], worker=77)]
+    return [*reports, reports[0]._replace(worker=77)]
 
 
 @pytest.mark.parametrize("odd", [_doubled, _one_missing, _of_an_older_version, _a_stranger])

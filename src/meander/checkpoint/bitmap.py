@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-from typing import Any, cast
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,21 +26,38 @@ def members(bits: bytes) -> NDArray[np.int64]:
     >>> members(bytes.fromhex("8040"))
     array([0, 9])
     """
-    return np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8))).astype(np.int64)
+    return np.unpackbits(np.frombuffer(bits, np.uint8)).nonzero()[0]
 
 
 def to_text(bits: bytes) -> str:
     """A bitmap as text: base64, or how many bytes of ones where all bits are set."""
     full = bits and bits.count(255) == len(bits)
-    return f"*{len(bits)}" if full else base64.b64encode(bits).decode()
+    return f"*{len(bits)}" if full else b2a_base64(bits, newline=False).decode()
 
 
 def from_text(text: str) -> bytes:
     """The bitmap that `to_text` wrote."""
-    return b"\xff" * int(text[1:]) if text.startswith("*") else base64.b64decode(text, validate=True)
+    return b"\xff" * int(text[1:]) if text.startswith("*") else a2b_base64(text, strict_mode=True)
 
 
-def rows(bitmaps: list[bytes], width: int) -> NDArray[np.uint8]:
-    """Bitmaps of `width` bytes each as the rows of an array."""
-    data: Any = np.frombuffer(b"".join(bitmaps), np.uint8).reshape(len(bitmaps), width)
-    return cast(NDArray[np.uint8], data)
+def to_int(bits: bytes) -> int:
+    """A bitmap as one number: sets of bins are compared and joined by `&`, `|` and `~`."""
+    return int.from_bytes(bits, "big")
+
+
+def from_int(number: int, width: int) -> bytes:
+    """The bitmap of `width` bytes that `to_int` made a number of."""
+    return number.to_bytes(width, "big")
+
+
+def counts(bitmaps: Sequence[bytes], bins: int) -> NDArray[np.int64]:
+    """How many of these bitmaps have each bin.
+
+    >>> counts([bytes.fromhex("80"), bytes.fromhex("c0")], 4)
+    array([2, 1, 0, 0])
+    """
+    if not bitmaps:
+        return np.zeros(bins, np.int64)
+    rows = np.frombuffer(b"".join(bitmaps), np.uint8).reshape(len(bitmaps), -1)
+    totals: NDArray[np.int64] = np.unpackbits(rows, axis=1, count=bins).sum(axis=0, dtype=np.int64)
+    return totals

@@ -232,9 +232,16 @@ class Entry:
         driver = LogWriter(fields["epoch"], fields["host"], fields["pid"])
         return cls(fields["sequence"], fields["parent"], driver, fields["version"], commit, fields.get("index"), last)
 
+    @property
+    def state(self) -> Commit:
+        """The last commit, this entry included, of an entry that has one."""
+        commit = self.commit or self.last
+        assert commit is not None, f"entry {self.sequence} is a claim"
+        return commit
+
     def without_index(self) -> Entry:
         """The same entry without the index."""
-        return replace(self, index=None)
+        return self if self.index is None else replace(self, index=None)
 
 
 @lru_cache(maxsize=64)

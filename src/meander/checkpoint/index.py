@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
+from functools import reduce
+from itertools import accumulate, compress, groupby
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,52 +28,50 @@ class Part(NamedTuple):
 class _Files(NamedTuple):
     """Files that still matter, oldest version first, and the bins for which they do: bits[i] of file i."""
 
-    refs: tuple[FileRef, ...]
-    versions: NDArray[np.int64]
-    bits: NDArray[np.uint8]
-
-    @classmethod
-    def none(cls, width: int) -> _Files:
-        return cls((), np.empty(0, np.int64), np.empty((0, width), np.uint8))
+    refs: tuple[FileRef, ...] = ()
+    versions: tuple[int, ...] = ()
+    bits: tuple[int, ...] = ()
 
     def with_more(self, refs: Iterable[FileRef], version: int) -> _Files:
         more = tuple(ref for ref in refs if any(ref.bins))
         if not more:
             return self
-        added = bitmap.rows([ref.bins for ref in more], self.bits.shape[1])
-        at = int(np.searchsorted(self.versions, version, side="right"))
+        at = bisect_right(self.versions, version)
         return _Files(
             self.refs[:at] + more + self.refs[at:],
-            np.insert(self.versions, at, [version] * len(more)),
-            np.concatenate([self.bits[:at], added, self.bits[at:]]),
+            self.versions[:at] + (version,) * len(more) + self.versions[at:],
+            self.bits[:at] + tuple(bitmap.to_int(ref.bins) for ref in more) + self.bits[at:],
         )
 
-    def without(self, covered: NDArray[np.uint8], upto: int) -> _Files:
+    def without(self, covered: int, upto: int) -> _Files:
         """The files that still matter beside a snapshot of the covered bins after version `upto`."""
-        old = int(np.searchsorted(self.versions, upto, side="right"))
-        bits = np.concatenate([self.bits[:old] & ~covered, self.bits[old:]])
-        kept = np.flatnonzero(bits.any(axis=1))
-        return _Files(tuple(self.refs[row] for row in kept.tolist()), self.versions[kept], bits[kept])
+        old = bisect_right(self.versions, upto)
+        bits = [*(each & ~covered for each in self.bits[:old]), *self.bits[old:]]
+        return _Files(tuple(compress(self.refs, bits)), tuple(compress(self.versions, bits)), tuple(filter(None, bits)))
 
-    def parts(self, wanted: NDArray[np.uint8]) -> list[Part]:
-        parts = []
-        hits = self.bits & wanted
-        for row in np.flatnonzero(hits.any(axis=1)).tolist():
-            parts.append(Part(self.refs[row], [BinId(j) for j in bitmap.members(hits[row].tobytes()).tolist()]))
-        return parts
+    def since(self, version: int) -> tuple[int, ...]:
+        """The bins of the files after a version."""
+        return self.bits[bisect_right(self.versions, version) :]
+
+    def parts(self, wanted: int, width: int) -> list[Part]:
+        return [
+            Part(ref, [BinId(j) for j in bitmap.members(bitmap.from_int(hits, width)).tolist()])
+            for ref, bits in zip(self.refs, self.bits, strict=True)
+            if (hits := bits & wanted)
+        ]
 
     def to_json(self, bitmaps: dict[bytes, int]) -> list[Json]:
         files = []
-        for ref, version in zip(self.refs, self.versions.tolist(), strict=True):
+        for ref, version in zip(self.refs, self.versions, strict=True):
             at = bitmaps.setdefault(ref.bins, len(bitmaps))
             files.append({**ref.to_json(with_bins=False), "version": version, "bitmap": at})
         return files
 
     @classmethod
-    def from_json(cls, fields: list[Json], bitmaps: list[bytes], width: int) -> _Files:
+    def from_json(cls, fields: list[Json], bitmaps: list[bytes]) -> _Files:
         refs = tuple(FileRef.from_json(each, bitmaps[each["bitmap"]]) for each in fields)
-        versions = np.array([each["version"] for each in fields], np.int64)
-        return cls(refs, versions, bitmap.rows([ref.bins for ref in refs], width).copy())
+        versions = tuple(each["version"] for each in fields)
+        return cls(refs, versions, tuple(bitmap.to_int(ref.bins) for ref in refs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,25 +87,27 @@ class _OperatorFiles:
 
     @classmethod
     def empty(cls, bins: int) -> _OperatorFiles:
-        none = _Files.none((bins + 7) // 8)
-        return cls(bins, none, none, np.zeros(bins, np.int64))
+        return cls(bins, _Files(), _Files(), np.zeros(bins, np.int64))
 
     def after(self, version: int, commit: OperatorCommit) -> _OperatorFiles:
         snapshots, deltas, chains = self.snapshots, self.deltas.with_more(commit.deltas, version), self.chains
         if commit.deltas:
-            chains = chains + _count(bitmap.rows([ref.bins for ref in commit.deltas], self.width), self.bins)
+            chains = chains + bitmap.counts([ref.bins for ref in commit.deltas], self.bins)
         for at, group in groupby(sorted(commit.snapshots, key=_version), key=_version):
-            taken = np.bitwise_or.reduce(snapshots.bits[snapshots.versions > at], axis=0, initial=0, dtype=np.uint8)
-            covered, files = np.zeros(self.width, np.uint8), []
+            taken, covered, files = reduce(or_, snapshots.since(at), 0), 0, []
             for snapshot in group:
-                mine = np.frombuffer(snapshot.file.bins, np.uint8) & ~taken
+                all_of_it = bitmap.to_int(snapshot.file.bins)
+                mine = all_of_it & ~taken
                 taken, covered = taken | mine, covered | mine
-                if mine.any():
-                    files.append(replace(snapshot.file, bins=mine.tobytes()))
+                if mine == all_of_it:
+                    files.append(snapshot.file)
+                elif mine:
+                    files.append(replace(snapshot.file, bins=bitmap.from_int(mine, self.width)))
             snapshots = snapshots.without(covered, at).with_more(files, at)
             deltas = deltas.without(covered, at)
-            since = _count(deltas.bits[deltas.versions > at], self.bins)
-            chains = np.where(np.unpackbits(covered)[: self.bins] == 1, since, chains)
+            chains = chains.copy()
+            fresh = bitmap.members(bitmap.from_int(covered, self.width))
+            chains[fresh] = _count(deltas.since(at), self.bins)[fresh]
         return _OperatorFiles(self.bins, snapshots, deltas, chains)
 
     def to_json(self) -> Json:
@@ -116,23 +119,22 @@ class _OperatorFiles:
 
     @classmethod
     def from_json(cls, fields: Json) -> _OperatorFiles:
-        empty = cls.empty(fields["bins"])
         bitmaps = [bitmap.from_text(text) for text in fields["bitmaps"]]
-        snapshots = _Files.from_json(fields["snapshots"], bitmaps, empty.width)
-        deltas = _Files.from_json(fields["deltas"], bitmaps, empty.width)
-        newer = np.zeros(empty.width, np.uint8)
-        for row in range(len(snapshots.refs) - 1, -1, -1):
-            covered = snapshots.bits[row] & ~newer
-            snapshots.bits[row] = covered
-            newer |= covered
-            old = int(np.searchsorted(deltas.versions, snapshots.versions[row], side="right"))
-            deltas.bits[:old] &= ~covered
-        return cls(empty.bins, snapshots, deltas, _count(deltas.bits, empty.bins))
+        snapshots = _Files.from_json(fields["snapshots"], bitmaps)
+        deltas = _Files.from_json(fields["deltas"], bitmaps)
+        # covered[i]: the bins of snapshot i and of all newer ones.
+        covered = [*accumulate(reversed(snapshots.bits), or_, initial=0)][::-1]
+        newest = tuple(bits & ~newer for bits, newer in zip(snapshots.bits, covered[1:], strict=True))
+        since = tuple(
+            bits & ~covered[bisect_left(snapshots.versions, version)]
+            for bits, version in zip(deltas.bits, deltas.versions, strict=True)
+        )
+        bins = fields["bins"]
+        return cls(bins, snapshots._replace(bits=newest), deltas._replace(bits=since), _count(since, bins))
 
 
-def _count(bits: NDArray[np.uint8], bins: int) -> NDArray[np.int64]:
-    counts: NDArray[np.int64] = np.unpackbits(bits, axis=1)[:, :bins].sum(axis=0, dtype=np.int64)
-    return counts
+def _count(bits: Iterable[int], bins: int) -> NDArray[np.int64]:
+    return bitmap.counts([bitmap.from_int(each, (bins + 7) // 8) for each in bits], bins)
 
 
 def _version(snapshot: SnapshotRef) -> int:
@@ -166,8 +168,8 @@ class Index:
         if not self.operators:
             return []
         state = self.operators[operator]
-        wanted = np.frombuffer(bitmap.bitmap(list(bins), state.bins), np.uint8)
-        return state.snapshots.parts(wanted) + state.deltas.parts(wanted)
+        wanted = bitmap.to_int(bitmap.bitmap(list(bins), state.bins))
+        return state.snapshots.parts(wanted, state.width) + state.deltas.parts(wanted, state.width)
 
     def chains(self, operator: int) -> NDArray[np.int64]:
         """How many deltas must be applied to each bin's snapshot."""
@@ -181,8 +183,8 @@ class Index:
         """The version of each bin's newest snapshot, -1 where it has none."""
         state = self.operators[operator]
         versions = np.full(state.bins, -1, np.int64)
-        for version, bits in zip(state.snapshots.versions.tolist(), state.snapshots.bits, strict=True):
-            versions[bitmap.members(bits.tobytes())] = version
+        for version, bits in zip(state.snapshots.versions, state.snapshots.bits, strict=True):
+            versions[bitmap.members(bitmap.from_int(bits, state.width))] = version
         return versions
 
     def files(self, operator: int | None = None) -> list[FileRef]:

@@ -92,7 +92,8 @@ class Location:
         """Return the whole contents of a file; Damaged where it is missing or cannot be read."""
         with self._reading(path):
             if self.is_local:
-                return pa.py_buffer(Path(self.full(path)).read_bytes())
+                with open(self.full(path), "rb") as local:  # noqa: PTH123 (called for every file of every version)
+                    return pa.py_buffer(local.read())
             with self.filesystem.open_input_stream(self.full(path)) as file:
                 return pa.py_buffer(file.read())
 

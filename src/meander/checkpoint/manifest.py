@@ -13,7 +13,9 @@ carries the full index, so that opening reads no more than that many files.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 
 from meander.checkpoint.entries import Commit, Entry, FileRef, LogWriter, OperatorCommit, SnapshotRef
@@ -109,11 +111,13 @@ class Log:
         return self._next
 
     def refresh(self) -> None:
-        """Read the log again from its newest entry, for instance to follow another driver."""
+        """Read what is new in the log, for instance to follow another driver; all of it where that does not follow."""
         while True:
             numbers = sequences(self.location)
             try:
-                return self._load(numbers)
+                if not self._continue(numbers):
+                    self._load(numbers)
+                return
             except Damaged:
                 # Another driver may have swept entries that the list still has.
                 if sequences(self.location)[-1:] == numbers[-1:]:
@@ -181,12 +185,17 @@ class Log:
 
     def commits(self, from_version: int) -> list[Commit]:
         """Return the commits from a version on, oldest first; Damaged where one of them is gone."""
-        newest = self._index.version
-        versions = range(max(from_version, 0), newest + 1)
-        if all(version in self._recent for version in versions):
-            return [self._recent[version] for version in versions]
-        start, commits, parent = self._sequence_of(versions[0]), [], None
-        for sequence in range(start, self._next):
+        first, newest = max(from_version, 0), self._index.version
+        known = newest + 1
+        while known > first and known - 1 in self._recent:
+            known -= 1
+        older = self._read_commits(first, min(known, newest)) if known > first else []
+        return older + [self._recent[version].state for version in range(first + len(older), newest + 1)]
+
+    def _read_commits(self, first: int, last: int) -> list[Commit]:
+        commits: list[Commit] = []
+        parent = None
+        for sequence in range(self._sequence_of(first), self._next):
             entry, mark = read_entry(self.location, sequence)
             _check_link(entry, parent)
             parent = mark
@@ -194,13 +203,21 @@ class Log:
                 commits.append(entry.commit)
             elif entry.last is not None and not commits:
                 commits.append(entry.last)
-            if entry.version == newest:
+            if entry.version == last:
                 break
         return commits
 
+    def view(self) -> Log:
+        """The log as it is now, for whoever reads it beside this driver; it cannot commit."""
+        view = copy(self)
+        view.driver = None
+        return view
+
     def at(self, version: int) -> Past:
         """Return a version as it was committed, of those that are kept."""
-        start = sequence = self._sequence_of(version)
+        start = self._sequence_of(version)
+        if (past := self._recall(version, start)) is not None:
+            return past
         entries: list[Entry] = []
         while True:
             entry, mark = read_entry(self.location, start)
@@ -214,9 +231,22 @@ class Log:
         for each in reversed(entries):
             if each.commit is not None and each.commit.version > index.version:
                 index = index.after(each.commit)
-        commit = entries[0].commit or entries[0].last
-        assert commit is not None, f"entry {sequence} is a claim"
-        return Past(commit, index, start)
+        return Past(entries[0].state, index, start)
+
+    def _recall(self, version: int, sequence: int) -> Past | None:
+        """A version of which all commits since the full index before it are in memory: only that index is read."""
+        before = bisect_right(self._fulls, sequence)
+        if before == 0 or version not in self._recent:
+            return None
+        start = self._fulls[before - 1]
+        entry, _ = read_entry(self.location, start)
+        index = Index.from_json(entry.index) if entry.index is not None else Index.empty()
+        since = range(index.version + 1, version + 1)
+        if not all(each in self._recent for each in since):
+            return None
+        for each in since:
+            index = index.after(self._recent[each].state)
+        return Past(self._recent[version].state, index, start)
 
     def first_version(self) -> int:
         """The oldest version that the log still describes in full; -1 where nothing is committed."""
@@ -235,6 +265,9 @@ class Log:
 
     def _sequence_of(self, version: int) -> int:
         first = self.oldest()
+        known = self._recent.get(version)
+        if known is not None and known.sequence >= first:
+            return known.sequence
         numbers = range(first, self._next)
         at = bisect_left(numbers, version, key=lambda sequence: read_entry(self.location, sequence)[0].version)
         if version <= self._index.version and at < len(numbers):
@@ -242,6 +275,19 @@ class Log:
             if entry.version == version and (entry.commit or entry.last):
                 return numbers[at]
         raise CheckpointError(f"version {version} is not kept; the last one is version {self._index.version}")
+
+    def _continue(self, numbers: list[int]) -> bool:
+        """Read the entries after the last one that is known; False where that is gone or they do not follow it."""
+        known = self._next - 1
+        later = numbers[bisect_left(numbers, known) :]
+        if later != list(range(known, known + len(later))) or self._parent_now() != self._parent:
+            return False
+        for sequence in later[1:]:
+            entry, mark = read_entry(self.location, sequence)
+            if entry.parent != self._parent:
+                return False
+            self._take(entry, mark)
+        return True
 
     def _load(self, numbers: list[int]) -> None:
         self._forget()
@@ -257,6 +303,7 @@ class Log:
                 break
         for entry, mark in reversed(entries):
             self._take(entry, mark)
+        self._fulls = [entries[-1][0].sequence]
 
     def _follow(self) -> None:
         """Read the new entries one by one, to catch up with a driver that commits without a pause."""
@@ -273,7 +320,8 @@ class Log:
 
     def _take(self, entry: Entry, mark: str) -> None:
         if entry.last is not None:
-            self._last = self._recent[entry.last.version] = entry.last
+            self._last = entry.last
+            self._remember({entry.version: entry.without_index(), **self._recent})
         if entry.commit is not None and entry.version == self._index.version + 1:
             index = self._index.after(entry.commit)
         else:
@@ -292,23 +340,27 @@ class Log:
         return contents is not None and Entry.from_json(unseal(contents, path_of(other))).parent == mark
 
     def _forget(self) -> None:
-        self._next, self._parent, self._full_at = 0, _NO_PARENT, 0
+        self._next, self._parent, self._fulls = 0, _NO_PARENT, [0]
         self._last = self._writer = None
         self._index = Index.empty()
-        self._recent: dict[int, Commit] = {}
+        self._recent: Mapping[int, Entry] = {}
 
     def _append(self, entry: Entry, mark: str, index: Index) -> None:
         self._next, self._parent, self._index = entry.sequence + 1, mark, index
         self._writer = entry.driver
         if entry.index is not None:
-            self._full_at = entry.sequence
+            self._fulls = [*self._fulls[-REMEMBERED // FULL_EVERY :], entry.sequence]
         if entry.commit is not None:
             self._last = entry.commit
-            self._recent[entry.version] = entry.commit
-            self._recent.pop(entry.version - REMEMBERED, None)
+            self._remember({**self._recent, entry.version: entry.without_index()})
+
+    def _remember(self, entries: dict[int, Entry]) -> None:
+        # A new dictionary each time: views of the log share the old one.
+        entries.pop(self._index.version - REMEMBERED, None)
+        self._recent = entries
 
     def _is_full_due(self) -> bool:
-        return self._next - self._full_at >= FULL_EVERY
+        return self._next - self._fulls[-1] >= FULL_EVERY
 
     def _raise_if_fenced(self) -> None:
         try:
@@ -337,13 +389,14 @@ class Log:
     def _check_parent(self) -> None:
         # Others may have claimed, committed and swept old entries, so that this driver's number is free again.
         # Entries are swept from the oldest on: while the parent exists, the number has never been used.
-        try:
-            parent = seal_of(self.location.read(path_of(self._next - 1)).to_pybytes())
-        except Damaged:
-            parent = ""
-        if parent != self._parent:
+        if self._parent_now() != self._parent:
             newest = sequences(self.location)[-1:]
             self._refuse(read_entry(self.location, newest[0])[0].driver if newest else None)
+
+    def _parent_now(self) -> str:
+        """The checksum of the last entry known, as it is there now; none where it has been swept."""
+        contents = self._contents(self._next - 1)
+        return "" if contents is None else seal_of(contents)
 
     def _refuse(self, other: LogWriter | None) -> None:
         if other is not None and other == self.driver:

@@ -118,20 +118,21 @@ def _save_side(location: Location, start: int, commits: Sequence[Commit], side_f
 class Sweeper:
     """Sweeps a checkpoint in a thread of its own, one time after the other.
 
-    It reads the log for itself, and what is meant for versions after the last one it sees it leaves alone: so it needs
-    no lock, and does not see a batch that is being made.
+    It has a view of the log of its own, and what is meant for versions after the last one it sees it leaves alone: so
+    it needs no lock, and does not see a batch that is being made.
     """
 
-    def __init__(self, location: Location, retain: int, background: bool = True) -> None:
-        self._location, self._retain, self._background = location, retain, background
+    def __init__(self, log: Log, retain: int, background: bool = True) -> None:
+        self._log, self._retain, self._background = log, retain, background
         self._thread: threading.Thread | None = None
 
     def sweep(self) -> None:
-        """Begin to sweep, unless that is being done."""
+        """Begin to sweep, unless that is being done; called right after a commit."""
         if not self._background:
-            self._sweep()
+            self._sweep(self._log.view())
         elif self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._sweep, name="meander-sweeper", daemon=True)
+            view = self._log.view()
+            self._thread = threading.Thread(target=self._sweep, args=(view,), name="meander-sweeper", daemon=True)
             self._thread.start()
 
     def join(self) -> None:
@@ -139,9 +140,9 @@ class Sweeper:
         if self._thread is not None:
             self._thread.join()
 
-    def _sweep(self) -> None:
+    def _sweep(self, log: Log) -> None:
         try:
-            sweep(self._location, Log.open(self._location), self._retain)
+            sweep(log.location, log, self._retain)
         except Exception as problem:
             # Nothing is lost by it: the next one takes what this one left.
             logger.warning("old files could not be removed: %s", problem)

@@ -183,9 +183,10 @@ def per_bin(name: str, values: ArrayLike, bins: int | None = None) -> Floats:
     if array.ndim != 1 or (bins is not None and len(array) != bins):
         wanted = " of the" if bins is None else f" of {bins}"
         raise InvalidOption(f"{name} has the shape {array.shape}; give one number for each{wanted} bins")
-    wrong = np.flatnonzero(~((array >= 0) & (array < np.inf)))
-    if wrong.size:
-        raise InvalidOption(f"{name} of bin {wrong[0]} is {array[wrong[0]]}; it must be finite and at least 0")
+    good = (array >= 0) & (array < np.inf)
+    if not good.all():
+        wrong = good.argmin()
+        raise InvalidOption(f"{name} of bin {wrong} is {array[wrong]}; it must be finite and at least 0")
     array.flags.writeable = False
     return array
 

@@ -151,10 +151,11 @@ class BinRecord:
 
     def assign(self, owners: Sequence[Owners]) -> None:
         """Give bins to others from the next version on."""
-        if any((old != new).any() for old, new in zip(self.owners, owners, strict=True)):
-            self.revision += 1
+        has_changed = any(old is not new and (old != new).any() for old, new in zip(self.owners, owners, strict=True))
         self.owners = self.now = tuple(owners)
-        self._workers = self.ledger().workers
+        if has_changed:
+            self.revision += 1
+            self._workers = self.ledger().workers
 
     def flip(self, moves: Sequence[OperatorMove]) -> None:
         """Give bins to others in the version that is being made; without any, it is as the one before."""

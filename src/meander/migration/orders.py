@@ -184,7 +184,8 @@ class Orders:
 
     def held_by(self, share: Share, owned: Bins) -> Bins:
         """The bins that a worker is to have: its own, those it keeps or has copied, and those it is to copy."""
-        return owned | flags((*self.held.get(share, ()), *self.copied.get(share, ())), owned.size)
+        others = (*self.held.get(share, ()), *self.copied.get(share, ()))
+        return owned | flags(others, owned.size) if others else owned
 
 
 def flags(members: Iterable[int], bins: int) -> Bins:

@@ -138,7 +138,7 @@ class BinFiles:
     @property
     def is_current(self) -> bool:
         """Whether the files that are mapped are those in the directory."""
-        same = identity(self.path / f"{self.spec.name}.directory") == self._file
+        same = identity(self._directory_path) == self._file
         return same and self.extents.file in ((0, 0), identity(self.extents.path))
 
     def install(self, bin_ids: Sequence[int] | Words) -> None:
@@ -193,12 +193,15 @@ class BinFiles:
         much = 0.4 + 0.2 * (bins * GOLDEN % 1.0)
         full = mine[:, USED] + heap_words > mine[:, HEAP_WORDS]
         full |= (mine[:, GARBAGE] > much * mine[:, USED]) & (mine[:, GARBAGE] >= FIRST_HEAP)
-        self._move(bins[tight], room(bins[tight], wanted[tight], FIRST_ROWS), bins[full], live[full], dense=False)
+        if tight.any() or full.any():
+            self._move(bins[tight], room(bins[tight], wanted[tight], FIRST_ROWS), bins[full], live[full], dense=False)
 
     def trim(self, bins: Words) -> None:
         """Move the bins that have lost most of their rows to smaller extents."""
         rows, capacity = self.directory[bins, ROWS], self.directory[bins, CAPACITY]
         loose = capacity > LOOSE * np.maximum(rows, FIRST_ROWS)
+        if not loose.any():
+            return
         bins, rows, capacity = bins[loose], rows[loose], capacity[loose]
         wanted = room(bins, np.maximum(rows, 1), FIRST_ROWS)
         loose = capacity > LOOSE * wanted
@@ -252,7 +255,7 @@ class BinFiles:
         return wanted
 
     def _opened(self) -> tuple[Words, Words]:
-        path = self.path / f"{self.spec.name}.directory"
+        self._directory_path = path = self.path / f"{self.spec.name}.directory"
         words = HEADER + self.bins * FIELDS
         create(path, words)
         everything, self._file = mapped(path, words), identity(path)

@@ -7,6 +7,7 @@ outlive their processes, not the machine: files of another boot are emptied too.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +33,7 @@ NOTHING = -1
 """The version of a holding that holds nothing."""
 
 MOST_OPEN = 8
-_OPEN: dict[tuple[Path, tuple[TableSpec, ...], int], Holding] = {}
+_OPEN: dict[tuple[str, tuple[TableSpec, ...], int], Holding] = {}
 
 
 class Holding:
@@ -40,11 +41,11 @@ class Holding:
 
     def __init__(self, directory: Path, specs: Sequence[TableSpec], bins: int) -> None:
         self.directory, self.specs, self.bins = directory, tuple(specs), bins
-        path, words = directory / "holding", HEADER + bins
-        create(path, words)
-        everything = mapped(path, words)
+        self._path, words = directory / "holding", HEADER + bins
+        create(self._path, words)
+        everything = mapped(self._path, words)
         self._header, self._held = everything[:HEADER], everything[HEADER:]
-        self._file = identity(path)
+        self._file = identity(self._path)
         self.bases = {spec.name: Base.open(directory, spec, bins) for spec in self.specs}
         self._mine = (MADE_BY, self._fingerprint(), _boot())
         if any(base.is_new for base in self.bases.values()) or not self._is_mine:
@@ -56,19 +57,19 @@ class Holding:
     def open(cls, directory: Path, specs: Sequence[TableSpec], bins: int) -> Holding:
         """Open a worker's holding; an empty one where there is none, or it is torn, or of other tables.
 
-        It stays mapped in this process until it is closed, its files are gone, or newer ones replace it in the cache:
-        the next call returns the same one, with its pages still mapped.
+        It stays mapped in this process until it is closed, another one is opened after its files are gone, or newer
+        ones replace it in the cache: the next call returns the same one, with its pages still mapped.
         """
         bits_of(bins)
         names = [spec.name for spec in specs]
         if len(set(names)) < len(names) or "holding" in names:
             raise InvalidOption(f"tables {', '.join(names)} cannot stand side by side; give each a name of its own")
-        for place, each in list(_OPEN.items()):
-            if not each.is_current:
-                del _OPEN[place]
-        place = (directory.resolve(), tuple(specs), bins)
+        place = (os.path.realpath(directory), tuple(specs), bins)
         holding = _OPEN.pop(place, None)
-        if holding is None:
+        if holding is None or not holding.is_current:
+            for other, each in list(_OPEN.items()):
+                if not each.is_current:
+                    del _OPEN[other]
             directory.mkdir(parents=True, exist_ok=True)
             holding = cls(directory, specs, bins)
         _OPEN[place] = holding
@@ -88,7 +89,7 @@ class Holding:
     @property
     def is_current(self) -> bool:
         """Whether the files that are mapped are those in the directory, and still of these tables."""
-        same = identity(self.directory / "holding") == self._file
+        same = identity(self._path) == self._file
         return same and self._is_mine and all(base.is_current for base in self.bases.values())
 
     @property

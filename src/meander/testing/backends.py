@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from meander.operators.count import Count
 from meander.operators.operator import BinnedOperator
 from meander.testing.faults import Chance, MemoryLocation, RiskyFolder
 from meander.testing.inprocess import InProcessCluster, InProcessJobs, TableSink
-from meander.testing.model import ModelJobs, Row, Sum, SumOperator, bin_of, operate, passed_on
+from meander.testing.model import NO_SUM, ModelJobs, Row, Sum, SumOperator, bin_of, operate, passed_on
 
 Emitted = Counter[tuple[Any, ...]]
 State = dict[tuple[int, Any], Any]
@@ -89,30 +89,27 @@ class ModelBackend:
 
     def expected(self, commits: Sequence[Commit], batches: Mapping[int, Any]) -> tuple[list[Emitted], State]:
         """Every key by itself, version by version."""
-        state: State = {}
-        outputs = []
+        sums: list[dict[int, Sum]] = [{} for _ in self.operators]
+        due: list[defaultdict[int, set[int]]] = [defaultdict(set) for _ in self.operators]
+        outputs: list[Emitted] = []
         for commit in commits:
             rows: list[Row] = list(batches[commit.batch]) if commit.tick == 0 else []
-            for operator in range(len(self.operators)):
+            for mine, calendar in zip(sums, due, strict=True):
                 values: dict[int, list[int]] = {}
                 for row in rows:
                     values.setdefault(row.key, []).append(row.value)
-                due = {
-                    key
-                    for (at, key), each in state.items()
-                    if at == operator and any(when <= commit.version for when, _ in each.coming)
-                }
                 rows = []
-                for key in sorted(due | values.keys()):
-                    before = state.get((operator, key), Sum())
-                    state[operator, key], totals = operate(before, sorted(values.get(key, ())), commit.version)
+                for key in sorted(calendar.pop(commit.version, set()) | values.keys()):
+                    mine[key], totals = operate(mine.get(key, NO_SUM), sorted(values.get(key, ())), commit.version)
                     rows += passed_on(key, totals)
-            outputs.append(Counter(tuple(row) for row in rows))
-        return outputs, state
+                    for when, _ in mine[key].coming:
+                        calendar[when].add(key)
+            outputs.append(Counter(rows))
+        return outputs, {(at, key): each for at, mine in enumerate(sums) for key, each in mine.items()}
 
     def emitted(self, version: int) -> Emitted:
         """What the sink holds of a version."""
-        return Counter(tuple(row) for row in self.sink.versions[version])
+        return Counter(self.sink.versions[version])
 
     def state(self, log: Log) -> State:
         """Snapshots and deltas of every bin, put together."""

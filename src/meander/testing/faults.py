@@ -67,7 +67,7 @@ class Chance:
 
     def happens(self, fault: str) -> bool:
         """Whether this fault happens now."""
-        rate = float(getattr(self.rates, fault))
+        rate = getattr(self.rates, fault)
         if rate and self.rng.random() < rate:
             self.counts[fault] += 1
             return True

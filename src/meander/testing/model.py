@@ -8,8 +8,8 @@ travel with their bin.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from meander.engine.driver.ports import Job, JobLost, JobResult, OperatorOutput,
 from meander.engine.worker.catch_up import update, wanted
 from meander.engine.worker.messages import Bins, Control, Fault, TaskReport, Token
 from meander.errors import MeanderError
+from meander.migration.orders import flags
 from meander.operators.operator import BinnedOperator
 from meander.testing.faults import Chance, MemoryLocation
 from meander.testing.inprocess import InProcessCluster
@@ -44,6 +45,12 @@ class Sum(NamedTuple):
     total: int = 0
     coming: tuple[tuple[int, int], ...] = ()
 
+    def is_due(self, version: int) -> bool:
+        """Whether a value comes again in this version."""
+        return bool(self.coming) and min(self.coming)[0] <= version
+
+
+NO_SUM = Sum()
 
 Contents = Mapping[int, Sum]
 """The keys of a bin, or those that a version changed, with absolute values."""
@@ -109,7 +116,7 @@ class Store:
 
     def held(self, bins: int) -> Bins:
         """Which bins are held."""
-        return np.array([bin_ in self.bins for bin_ in range(bins)], np.bool_)
+        return flags(self.bins, bins)
 
 
 class ModelJobs:
@@ -191,7 +198,7 @@ class ModelJobs:
             raise JobLost(f"executor {place.executor} is gone")
         self.chance.lose_task()
         at = (place.executor, control.directory, control.operator, control.worker)
-        store = self.stores.setdefault(at, Store())
+        store = self.stores.get(at) or self.stores.setdefault(at, Store())
         ids = (control.token, control.operator, control.worker, place.process)
         if control.token < store.token:
             return TaskReport(*ids, fault=Fault("stale", "a later attempt has begun")), []
@@ -213,17 +220,18 @@ class ModelJobs:
             return False
         if todo.reset:
             store.reset()
-        with self._change(store):
-            for bin_ in todo.release.tolist():
-                del store.bins[bin_]
-        before = control.token.version - 1
+        self._begin_change(store)
+        for bin_ in todo.release.tolist():
+            del store.bins[bin_]
+        store.is_torn = False
         if todo.advance:
-            with self._change(store):
-                for ref in control.advance:
-                    for bin_, contents in self.location.value(ref["path"]).items():
-                        if bin_ in store.bins:
-                            store.bins[bin_].update(contents)
-                store.version = before
+            self._begin_change(store)
+            for ref in control.advance:
+                for bin_, contents in self.location.value(ref["path"]).items():
+                    if bin_ in store.bins:
+                        store.bins[bin_].update(contents)
+            store.version = control.token.version - 1
+            store.is_torn = False
         copies = todo.copy.tolist()
         self._install(store, todo.install.tolist(), control)
         self._install(store, copies[: self.chance.rng.randint(0, len(copies))], control)
@@ -234,21 +242,20 @@ class ModelJobs:
         if bins and store.bins and store.version != before:
             raise Misled(f"worker {control.worker} holds version {store.version}, and version {before} is to join it")
         if bins:
-            with self._change(store):
-                for bin_ in bins:
-                    store.bins[bin_] = {}
-                    for part in control.load:
-                        if part.bins[bin_]:
-                            store.bins[bin_].update(self.location.value(part.file["path"]).get(bin_, {}))
-                store.version = before
+            self._begin_change(store)
+            for bin_ in bins:
+                store.bins[bin_] = {}
+                for part in control.load:
+                    if part.bins[bin_]:
+                        store.bins[bin_].update(self.location.value(part.file["path"]).get(bin_, {}))
+            store.version = before
+            store.is_torn = False
 
-    @contextmanager
-    def _change(self, store: Store) -> Iterator[None]:
+    def _begin_change(self, store: Store) -> None:
+        """A store is torn until its change is done; by chance the process ends before that."""
         store.is_torn = True
         if self.chance.happens("torn"):
             raise JobLost("a process ended in the middle of a change")
-        yield
-        store.is_torn = False
 
     def _operate(
         self, store: Store, control: Control, rows: Iterable[Row]
@@ -263,16 +270,16 @@ class ModelJobs:
             values[bin_].setdefault(row.key, []).append(row.value)
         delta: dict[int, dict[int, Sum]] = {}
         output: list[Row] = []
-        for bin_ in np.flatnonzero(owned).tolist():
+        for bin_ in owned.nonzero()[0].tolist():
             contents, new = store.bins.get(bin_), values.get(bin_, {})
             if contents is None or store.version != version - 1:
                 raise Misled(f"worker {control.worker} owns bin {bin_} in version {version} and lacks its state")
             if bin_ % waves != wave:
                 continue
-            due = {key for key, each in contents.items() if any(when <= version for when, _ in each.coming)}
+            due = {key for key, each in contents.items() if each.is_due(version)}
             changed: dict[int, Sum] = {}
             for key in sorted(due | new.keys()):
-                changed[key], totals = operate(contents.get(key, Sum()), sorted(new.get(key, ())), version)
+                changed[key], totals = operate(contents.get(key, NO_SUM), sorted(new.get(key, ())), version)
                 output += passed_on(key, totals)
             if changed:
                 delta[bin_] = changed
@@ -281,7 +288,7 @@ class ModelJobs:
     def _snapshot(self, store: Store, control: Control) -> dict[int, dict[int, Sum]]:
         if control.snapshot is None:
             return {}
-        return {bin_: dict(store.bins[bin_]) for bin_ in np.flatnonzero(control.snapshot).tolist()}
+        return {bin_: dict(store.bins[bin_]) for bin_ in control.snapshot.nonzero()[0].tolist()}
 
     def _report(
         self,
@@ -294,20 +301,23 @@ class ModelJobs:
     ) -> TaskReport:
         token, worker = control.token, WorkerId(control.worker)
         attempt = Attempt(token.version, control.operator, worker, token.epoch, token.attempt)
-        sizes = np.array([len(store.bins.get(bin_, ())) for bin_ in range(control.bins)], np.int64) * control.owned
-        loads = np.bincount([bin_of(control.operator, row.key, control.bins) for row in rows], minlength=control.bins)
+        sizes, loads = np.zeros(control.bins, np.int64), np.zeros(control.bins, np.int64)
+        for bin_ in control.owned.nonzero()[0].tolist():
+            sizes[bin_] = len(store.bins[bin_])
+        for row in rows:
+            loads[bin_of(control.operator, row.key, control.bins)] += 1
         return TaskReport(
             token, control.operator, control.worker, place.process, rows=len(rows), bytes=1 << 40,
-            delta=self._keep(attempt.path("deltas"), delta, control, worker) if delta else None,
+            delta=self._keep(attempt.path("deltas"), delta, control, worker).to_json() if delta else None,
             snapshot=None if control.snapshot is None else SnapshotRef(
-                FileRef.from_json(self._keep(attempt.path("snapshots"), snapshot, control, worker)), token.version - 1
+                self._keep(attempt.path("snapshots"), snapshot, control, worker), token.version - 1
             ).to_json(),
-            held=store.held(control.bins), copied=0, loads=loads.astype(np.int64), state_rows=sizes,
-            state_bytes=sizes * 10, spent_ms={"busy": float(len(rows))},
+            held=store.held(control.bins), copied=0, loads=loads, state_rows=sizes, state_bytes=sizes * 10,
+            spent_ms={"busy": float(len(rows))},
         )  # fmt: skip
 
-    def _keep(self, path: str, bins: Mapping[int, Contents], control: Control, worker: WorkerId) -> dict[str, Any]:
+    def _keep(self, path: str, bins: Mapping[int, Contents], control: Control, worker: WorkerId) -> FileRef:
         self.location.files[path] = bins
         rows = sum(len(contents) for contents in bins.values())
         covered = bitmap.bitmap(list(bins), control.bins)
-        return FileRef(worker, rows, rows, 0, path, bins=covered).to_json()
+        return FileRef(worker, rows, rows, 0, path, bins=covered)

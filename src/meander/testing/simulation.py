@@ -13,10 +13,10 @@ After every version the commit is looked at; in the end state and output are cou
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +35,12 @@ from meander.testing.faults import Chance, FaultRates
 from meander.testing.model import ModelJobs
 from meander.testing.stream import InProcessLaunch, InProcessStream
 
-MAX_STEPS = 400
+MIN_VERSIONS, MIN_MIGRATIONS, MIN_FAULTS = 40, 1, 3
+"""What a story has at least: a seed that shows less proves little."""
+MAX_STEPS = 1000
 MAX_SETTLE = 300
+SHARED_MEMORY = Path("/dev/shm")
+"""Where files cost no disk; they are gone with the simulation anyway."""
 
 
 class Violation(AssertionError):
@@ -57,9 +61,12 @@ class Outcome:
 class Simulation:
     """One seed."""
 
-    def __init__(self, seed: int, real: bool = False, rates: FaultRates | None = None, versions: int = 40) -> None:
+    def __init__(
+        self, seed: int, real: bool = False, rates: FaultRates | None = None, versions: int = MIN_VERSIONS
+    ) -> None:
         self.seed, self.is_real, self.wanted = seed, real, versions
         self.chance = Chance(seed, rates or FaultRates())
+        self.min_faults = 0 if rates == FaultRates.none() else MIN_FAULTS
         self.rng = self.chance.rng
         self.commits: list[Commit] = []
         self.batches: dict[int, object] = {}
@@ -70,8 +77,7 @@ class Simulation:
 
     def run(self) -> Outcome:
         """Go through the story and check it; raises `Violation`."""
-        folder = tempfile.TemporaryDirectory(prefix="meander-sim-") if self.is_real else nullcontext("/nonexistent")
-        with folder as root:
+        with self._folder() as root:
             try:
                 self._set_up(Path(root))
                 self._story()
@@ -81,8 +87,18 @@ class Simulation:
                 raise
             except Exception as problem:
                 raise Violation(f"seed {self.seed}, version {len(self.commits) - 1}: {problem!r}") from problem
-        faults = sum(self.chance.counts.values())
-        return Outcome(self.seed, len(self.commits), self.finished, faults, self.restarts)
+        return Outcome(self.seed, len(self.commits), self.finished, self.faults, self.restarts)
+
+    @property
+    def faults(self) -> int:
+        """How many faults there have been."""
+        return sum(self.chance.counts.values())
+
+    def _folder(self) -> AbstractContextManager[str]:
+        if not self.is_real:
+            return nullcontext("/nonexistent")
+        parent = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+        return tempfile.TemporaryDirectory(prefix="meander-sim-", dir=parent)
 
     def _set_up(self, folder: Path) -> None:
         rng = self.rng
@@ -112,23 +128,29 @@ class Simulation:
 
     def _story(self) -> None:
         for _ in range(MAX_STEPS):
-            enough = len(self.commits) >= self.wanted and self.finished >= 1
-            if enough and sum(self.chance.counts.values()) >= 3:
+            if self._has_enough:
                 return
             self._wreck()
             with self._may_end():
                 self._pick()()
                 self._poll()
             self._look()
-        if len(self.commits) < self.wanted:
-            raise Violation(f"seed {self.seed}: only {len(self.commits)} versions in {MAX_STEPS} steps")
+        raise Violation(
+            f"seed {self.seed}: only {len(self.commits)} versions, {self.finished} finished migrations and "
+            f"{self.faults} faults in {MAX_STEPS} steps"
+        )
+
+    @property
+    def _has_enough(self) -> bool:
+        enough = len(self.commits) >= self.wanted and self.finished >= MIN_MIGRATIONS
+        return enough and self.faults >= self.min_faults
 
     def _pick(self) -> Callable[[], None]:
-        actions = {
-            self._batch: 60, self._tick: 12, self._rescale: 5, self._rebalance: 3, self._move: 4,
-            self._cancel: 2, self._control: 3, self._balance: 4,
-        }  # fmt: skip
-        return self.rng.choices(list(actions), list(actions.values()))[0]
+        actions = (
+            self._batch, self._tick, self._rescale, self._rebalance, self._move, self._cancel, self._control,
+            self._balance,
+        )  # fmt: skip
+        return self.rng.choices(actions, (60, 12, 5, 3, 4, 2, 3, 4))[0]
 
     @contextmanager
     def _may_end(self) -> Iterator[None]:
@@ -301,16 +323,17 @@ class Simulation:
                     f"seed {self.seed}: batch {commit.batch}.{commit.tick} came after {last.batch}.{last.tick}"
                 )
         for operator, part in enumerate(commit.operators):
+            covered: set[int] = set()
             for ref in part.deltas:
-                strangers = [bin_ for bin_ in ref.members() if part.owner[bin_] != ref.worker]
-                if strangers:
-                    raise Violation(
-                        f"seed {self.seed}: worker {ref.worker} wrote bin {strangers[0]} of operator {operator} in "
-                        f"version {at}, which worker {part.owner[strangers[0]]} owned"
-                    )
-            covered = Counter(bin_ for ref in part.deltas for bin_ in ref.members())
-            if any(times > 1 for times in covered.values()):
-                raise Violation(f"seed {self.seed}: two deltas of version {at} cover one bin")
+                for bin_ in ref.members():
+                    if part.owner[bin_] != ref.worker:
+                        raise Violation(
+                            f"seed {self.seed}: worker {ref.worker} wrote bin {bin_} of operator {operator} in "
+                            f"version {at}, which worker {part.owner[bin_]} owned"
+                        )
+                    if bin_ in covered:
+                        raise Violation(f"seed {self.seed}: two deltas of version {at} cover one bin")
+                    covered.add(bin_)
 
     def _settle(self) -> None:
         """Nothing goes wrong any more: what is under way must end."""

@@ -9,7 +9,7 @@ or in what the driver believes of the workers, which may be wrong: they check.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from meander.checkpoint.entries import Commit, Json
 from meander.checkpoint.identity import is_done, offsets_of
@@ -68,7 +68,7 @@ class BatchLoop:
         self.stream: BatchStream | None = None
         """What brings the batches."""
         self.failure: Exception | None = None
-        self.sweeper = Sweeper(self.log.location, self.settings.retain, background)
+        self.sweeper = Sweeper(self.log, self.settings.retain, background)
         self._last_work_s = clock.now_s()
 
     @property
@@ -224,15 +224,15 @@ class BatchLoop:
 
     def _commit(self, reports: VersionReports, version: int, batch: Batch) -> Commit:
         record, frontiers = self.coordinator.record, self.event_time.frontiers
-        commit = Commit(
-            version, batch.number, batch.tick, self._query_id, batch.offsets,
-            operator_commits(reports, self.attempts.operators, record.now, frontiers, self.log.last),
-            rows=reports.rows, late=reports.total("late"), dead=reports.total("dead"), time_ms=self.clock.wall_ms(),
-        )  # fmt: skip
         note = self.coordinator.note()
         if self.hook is not None and self.hook.note is not None:
             note["hook"] = {"name": self.hook.name, "note": self.hook.note}
-        return replace(commit, journal=note)
+        return Commit(
+            version, batch.number, batch.tick, self._query_id, batch.offsets,
+            operator_commits(reports, self.attempts.operators, record.now, frontiers, self.log.last),
+            rows=reports.rows, late=reports.total("late"), dead=reports.total("dead"), time_ms=self.clock.wall_ms(),
+            journal=note,
+        )  # fmt: skip
 
     def _committed(self, reports: VersionReports, commit: Commit) -> None:
         self.event_time.commit([each.frontier for each in commit.operators])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,11 +154,13 @@ class Monitor:
         )
 
 
-def _sum(counts: Sequence[Numbers], bins: int) -> NDArray[np.float64]:
-    return np.sum(counts, axis=0, dtype=np.float64) if counts else np.zeros(bins)
+def _sum(counts: Iterable[Numbers], bins: int) -> NDArray[np.float64]:
+    total = np.zeros(bins)
+    for each in counts:
+        total += each
+    return total
 
 
-def _most(counts: Sequence[Numbers]) -> NDArray[np.float64]:
+def _most(counts: Iterable[Numbers]) -> NDArray[np.float64]:
     """The most that anyone has of each bin: one worker owns it, and where it ran in waves each of them reports it."""
-    most: NDArray[np.float64] = np.max(counts, axis=0).astype(np.float64)
-    return most
+    return reduce(np.maximum, counts).astype(np.float64)

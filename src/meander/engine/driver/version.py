@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.checkpoint import bitmap
 from meander.checkpoint.manifest import Log
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Place, Routing
@@ -79,14 +81,14 @@ class Version:
         owned = self.owners[operator] == worker
         held = self.orders.held_by(share, owned)
         copied = self.orders.copied.get(share, ()) if wave[0] == 0 else ()
-        wanted = owned | flags(copied, bins)
+        wanted = owned | flags(copied, bins) if copied else owned
         believed = self.placement.holdings.of(operator, worker)
         missing = wanted if believed is None else wanted & ~believed
         return Control(
             token=token, operator=operator, worker=worker, slot=slot,
             place=self.placement.places[worker].process, directory=self.placement.home(worker),
             checkpoint=self.log.location.uri, bins=bins, owned=owned, held=held,
-            advance=self._last_deltas(operator, held), loadable=missing, load=self._files(operator, missing),
+            advance=self._advance(operator, held), loadable=missing, load=self._files(operator, missing),
             copy=tuple(map(int, copied)), copy_ms=self.copy_ms,
             snapshot=self._snapshot(share, owned) if wave[0] == 0 else None, wave=wave,
             frontier=self.frontiers[operator], previous=self.seen[operator], fsync=self.settings.fsync,
@@ -94,24 +96,38 @@ class Version:
 
     def _files(self, operator: int, missing: Bins) -> tuple[FilePart, ...]:
         """Where bins that a worker lacks are to be read."""
-        if not missing.any() or self.number == 0:
+        if self.number == 0 or not np.count_nonzero(missing):
             return ()
-        parts = self.log.index.parts(operator, np.flatnonzero(missing).tolist())
+        parts = self.log.index.parts(operator, missing.nonzero()[0].tolist())
         return tuple(FilePart(part.file.to_json(), flags(part.bins, self.settings.bins)) for part in parts)
 
-    def _last_deltas(self, operator: int, held: Bins) -> tuple[Json, ...]:
+    def _advance(self, operator: int, held: Bins) -> tuple[Json, ...]:
         """The deltas of the last version that speak of these bins, whoever wrote them."""
+        bits = bitmap.to_int(np.packbits(held).tobytes())
+        return tuple(ref for covered, ref in self._last_deltas[operator] if covered & bits)
+
+    @cached_property
+    def _last_deltas(self) -> tuple[list[tuple[int, Json]], ...]:
+        """The deltas of the last version, by operator, each with its bins; made once for all workers."""
         last = self.log.last
-        bits = np.packbits(held)
-        deltas = last.operators[operator].deltas if last is not None else ()
-        return tuple(ref.to_json() for ref in deltas if (np.frombuffer(ref.bins, np.uint8) & bits).any())
+        if last is None:
+            return ([],) * len(self.owners)
+        return tuple([(bitmap.to_int(ref.bins), ref.to_json()) for ref in part.deltas] for part in last.operators)
 
     def _snapshot(self, share: tuple[int, WorkerId], owned: Bins) -> Bins | None:
         """The bins whose turn it is, or that are about to move, of those that changed since their last snapshot."""
         if self.number == 0:
             return None
+        turn, changed = self._turns[share[0]]
+        if written := self.orders.written.get(share):
+            turn = turn | flags(written, self.settings.bins) & changed
+        due: Bins = owned & turn
+        return due if np.count_nonzero(due) else None
+
+    @cached_property
+    def _turns(self) -> tuple[tuple[Bins, Bins], ...]:
+        """The bins of each operator that changed since their last snapshot: those whose turn it is, and all."""
         cycle = self.settings.snapshot_every
         turn = np.arange(self.settings.bins) % cycle == self.number % cycle
-        turn |= flags(self.orders.written.get(share, ()), self.settings.bins)
-        due: Bins = owned & turn & (self.log.index.chains(share[0]) > 0)
-        return due if due.any() else None
+        changed = (self.log.index.chains(operator) > 0 for operator in range(len(self.owners)))
+        return tuple((turn & each, each) for each in changed)

@@ -67,16 +67,16 @@ def update(held: Bins, version: int, wanted: Wanted) -> Update:
     # One delta can be caught up with; anything else is read anew. A version from the future is a driver's that lost.
     reset = version not in (before, before - 1) or (version != before and not held.any())
     kept = np.zeros_like(held) if reset else held & wanted.held
-    release = np.empty(0, np.int64) if reset else np.flatnonzero(held & ~wanted.held)
+    release = np.empty(0, np.int64) if reset else (held & ~wanted.held).nonzero()[0]
     missing = wanted.owned & ~kept
     copied = wanted.copied
     return Update(
         reset=reset,
         release=release,
         advance=not reset and version == before - 1,
-        install=np.flatnonzero(missing & wanted.loadable),
-        lacking=np.flatnonzero(missing & ~wanted.loadable),
-        copy=copied[~kept[copied] & ~wanted.owned[copied] & wanted.loadable[copied]],
+        install=(missing & wanted.loadable).nonzero()[0],
+        lacking=(missing & ~wanted.loadable).nonzero()[0],
+        copy=copied[(wanted.loadable & ~(kept | wanted.owned))[copied]] if copied.size else copied,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ Bins = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 NO_BINS: Bins = np.zeros(0, np.bool_)
 NO_NUMBERS: Numbers = np.zeros(0, np.int64)
+NO_TIMES: Mapping[str, float] = {}
 
 
 class Token(NamedTuple):
@@ -37,16 +38,14 @@ class Token(NamedTuple):
         return f"{self.epoch}.{self.attempt}"
 
 
-@dataclass(frozen=True, eq=False)
-class FilePart:
+class FilePart(NamedTuple):
     """A state file, in its JSON form, and the bins to read from it."""
 
     file: Json
     bins: Bins
 
 
-@dataclass(frozen=True, eq=False)
-class Control:
+class Control(NamedTuple):
     """What one worker of one operator is to do in one attempt of one version.
 
     Args:
@@ -81,9 +80,9 @@ class Control:
     checkpoint: str
     bins: int
     owned: Bins
-    held: Bins = field(default_factory=lambda: NO_BINS)
+    held: Bins = NO_BINS
     advance: tuple[Json, ...] = ()
-    loadable: Bins = field(default_factory=lambda: NO_BINS)
+    loadable: Bins = NO_BINS
     load: tuple[FilePart, ...] = ()
     copy: tuple[int, ...] = ()
     copy_ms: float = 0.0
@@ -97,7 +96,7 @@ class Control:
 
     def to_bytes(self) -> bytes:
         """The message as it travels."""
-        message = _plain(self)
+        message = self._asdict()
         for name in ("owned", "held", "loadable", "snapshot"):
             message[name] = None if message[name] is None else pack(message[name])
         message["load"] = [[each.file, pack(each.bins)] for each in self.load]
@@ -132,8 +131,7 @@ class Fault:
     bin: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class TaskReport:
+class TaskReport(NamedTuple):
     """What one worker of one operator did in one attempt; its files are named here or nowhere.
 
     Args:
@@ -159,20 +157,20 @@ class TaskReport:
     snapshot: Json | None = None
     side: tuple[Json, ...] = ()
     output: str | None = None
-    held: Bins = field(default_factory=lambda: NO_BINS)
+    held: Bins = NO_BINS
     copied: int = 0
     trouble: str | None = None
-    loads: Numbers = field(default_factory=lambda: NO_NUMBERS)
+    loads: Numbers = NO_NUMBERS
     stored: tuple[Numbers, ...] = ()
     queued: tuple[Numbers, ...] = ()
-    state_rows: Numbers = field(default_factory=lambda: NO_NUMBERS)
-    state_bytes: Numbers = field(default_factory=lambda: NO_NUMBERS)
-    spent_ms: Mapping[str, float] = field(default_factory=dict)
+    state_rows: Numbers = NO_NUMBERS
+    state_bytes: Numbers = NO_NUMBERS
+    spent_ms: Mapping[str, float] = NO_TIMES
     fault: Fault | None = None
 
     def to_text(self) -> str:
         """The report as it travels."""
-        message = _plain(self)
+        message = self._asdict()
         message["held"] = [self.held.size, pack(self.held)]
         for name in ("loads", "state_rows", "state_bytes"):
             message[name] = _encode(message[name])
@@ -206,10 +204,6 @@ def pack(chosen: Bins) -> str:
 def unpack(text: str, bins: int) -> Bins:
     """The set of bins of a text made by `pack`."""
     return np.unpackbits(np.frombuffer(bitmap.from_text(text), np.uint8), count=bins).astype(np.bool_)
-
-
-def _plain(message: Control | TaskReport) -> Json:
-    return {each.name: getattr(message, each.name) for each in fields(message)}
 
 
 def _encode(values: Numbers) -> str:

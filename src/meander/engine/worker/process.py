@@ -35,9 +35,9 @@ class Host:
     def home(self, name: str) -> Path:
         """A worker's folder, made if need be and marked with its owner."""
         home = self.folder / name
-        home.mkdir(parents=True, exist_ok=True)
         mark = home / OWNER
         if not mark.exists():
+            home.mkdir(parents=True, exist_ok=True)
             mark.write_text(self.identity)
         return home
 

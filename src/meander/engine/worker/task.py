@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +41,8 @@ from meander.state.table import Table
 from meander.types import WorkerId
 
 LOCK_WAIT_S = 60.0
+TOKEN_BYTES = 128
+"""What a token takes in the lock's file: always the same, so that one write replaces it."""
 INLINE_STATE_BYTES = 8192
 """State files up to this size travel in the report and live in the manifest: one file less to write and to read."""
 
@@ -102,7 +106,7 @@ class OperatorTask:
         owned = control.owned
         with sole(root, control.token):
             holding = Holding.open(root / "state", self.operator.tables, control.bins)
-            location = Location.of(control.checkpoint, fsync=control.fsync)
+            location = checkpoint_at(control.checkpoint, control.fsync)
             todo = catch_up(holding, control, location)
             watch.lap("catch_up")
             keys = self.operator.key.encode(incoming.key_columns)
@@ -155,6 +159,12 @@ class OperatorTask:
                 state_rows=holding.rows() * owned, state_bytes=holding.bytes() * owned,
                 spent_ms=watch.done(),
             )  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def checkpoint_at(uri: str, fsync: bool) -> Location:
+    """The checkpoint that a control message names."""
+    return Location.of(uri, fsync=fsync)
 
 
 class Stopwatch:
@@ -255,7 +265,8 @@ def sole(root: Path, token: Token) -> Iterator[None]:
     The lock goes with the process that holds it, however that ends. A task of an earlier attempt that still runs
     keeps it: the later one waits, because two must never touch one base.
     """
-    with (root / "lock").open("a+") as lock:
+    lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
         deadline = time.monotonic() + LOCK_WAIT_S
         while True:
             try:
@@ -265,12 +276,12 @@ def sole(root: Path, token: Token) -> Iterator[None]:
                 if time.monotonic() > deadline:
                     raise Stale(f"another task has held {root.name} for {LOCK_WAIT_S:.0f} s") from None
                 time.sleep(0.005)
-        lock.seek(0)
-        seen = lock.read()
-        if seen and Token(*json.loads(seen)) > token:
-            raise Stale(f"attempt {token} of {root.name} is older than attempt {seen}, which has begun")
-        lock.seek(0)
-        lock.truncate()
-        lock.write(json.dumps(token))
-        lock.flush()
+        seen = os.pread(lock, TOKEN_BYTES, 0)
+        if seen.strip() and Token(*json.loads(seen)) > token:
+            raise Stale(
+                f"attempt {token} of {root.name} is older than attempt {seen.decode().strip()}, which has begun"
+            )
+        os.pwrite(lock, json.dumps(token).ljust(TOKEN_BYTES).encode(), 0)
         yield
+    finally:
+        os.close(lock)
