@@ -67,6 +67,7 @@ class Talk:
         }
 
 
+@pytest.mark.slow
 def test_patterns_are_exact_through_a_rescale_a_crash_in_the_loop_and_a_restart(spark, tmp_path):
     talk, sink = Talk(tmp_path / "in", 4), me.sinks.memory()
     failing = []

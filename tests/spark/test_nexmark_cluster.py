@@ -9,7 +9,7 @@ import pytest
 import meander as me
 from nexmark_runs import answer, moved, shifts, some_pairs, view_events, write_events
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

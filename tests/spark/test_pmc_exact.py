@@ -52,6 +52,7 @@ def same(a, b):
     return True
 
 
+@pytest.mark.slow
 def test_executors_find_what_one_process_finds(cluster, bins, tmp_path):
     outlook = exact(cluster, *bins, PAPER, tau=0.4, gamma=0.5, path=tmp_path, **SMALL)
     assert same(outlook, solve(*bins, PAPER, tau=0.4, gamma=0.5))
