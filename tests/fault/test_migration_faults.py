@@ -84,7 +84,7 @@ def test_python_workers_are_killed(flow, whose, seed):
     each_phase(flow, program, deed)
 
 
-@pytest.mark.parametrize(("whose", "seed"), [("sources", 205), ("targets", 206)])
+@pytest.mark.parametrize(("whose", "seed"), [("sources", 205), pytest.param("targets", 206, marks=pytest.mark.soak)])
 def test_executors_are_stopped_for_a_while(flow, whose, seed):
     flow = flow(seed)
     program = flow.start(moves(), quick=True)
