@@ -74,7 +74,7 @@ def table(batch):
     return pa.table([arrays[0], days, *arrays[1:]], schema=INPUT)
 
 
-@examples(30)
+@examples(20)
 @given(st.sampled_from(STAGES), batches, st.integers(1, 2))
 def test_real_tables_and_dictionaries_agree(operator, all_batches, parts):
     with tempfile.TemporaryDirectory() as directory:

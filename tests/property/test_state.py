@@ -75,7 +75,7 @@ def contents(holding):
     return found
 
 
-@examples(70)
+@examples(30)
 @given(histories())
 def test_any_history_leaves_what_a_dictionary_has(history):
     kind, bins, events = history
