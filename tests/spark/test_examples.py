@@ -39,6 +39,7 @@ def test_an_example_runs_and_is_short(spark, example, capsys):
     assert capsys.readouterr().out.count("\n") >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", OF_THEIR_OWN, ids=lambda path: path.name)
 def test_an_example_that_starts_its_own_spark_runs_and_is_short(example, tmp_path):
     assert len(example.read_text().splitlines()) < 50

@@ -177,7 +177,7 @@ def winners(group):
     return custom(winning(", category bigint, seller bigint", ", bidder bigint", group, LATENESS_S), "id")
 
 
-@examples(80)
+@examples(40)
 @given(dense_auctions, dense_bids, st.lists(st.integers(1, 8), min_size=1, max_size=5), st.integers(1, 2))
 def test_winning_bids(auctions, bids, cuts, parts):
     emitted, left = run([winners([])], [auctions, bids], cuts, parts)
