@@ -25,13 +25,19 @@ PAGES = [
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
     if any(kind == "python" and "me.session(" in code for kind, code in BLOCK.findall(page.read_text()))
 ]
+QUICK = ("README.md", "count_words.py", "join_streams.py", "rescale_live.py", "windows-and-late-rows.md")
+"""These run in every run, the others in a slow one."""
+
+
+def each(paths):
+    return [pytest.param(path, id=path.name, marks=() if path.name in QUICK else pytest.mark.slow) for path in paths]
 
 
 def test_there_are_five_examples_of_the_engine():
     assert len(EXAMPLES) >= 5
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("example", each(EXAMPLES))
 def test_an_example_runs_and_is_short(spark, example, capsys):
     code = example.read_text()
     assert len(code.splitlines()) < 50
@@ -39,8 +45,7 @@ def test_an_example_runs_and_is_short(spark, example, capsys):
     assert capsys.readouterr().out.count("\n") >= 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("example", OF_THEIR_OWN, ids=lambda path: path.name)
+@pytest.mark.parametrize("example", each(OF_THEIR_OWN))
 def test_an_example_that_starts_its_own_spark_runs_and_is_short(example, tmp_path):
     assert len(example.read_text().splitlines()) < 50
     environment = {**os.environ, "MEANDER_RUNTIME_DIR": str(tmp_path)}
@@ -49,7 +54,7 @@ def test_an_example_that_starts_its_own_spark_runs_and_is_short(example, tmp_pat
     assert done.stdout.count("\n") >= 3
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", each(PAGES))
 def test_a_page_runs_from_top_to_bottom(spark, page, capsys, monkeypatch):
     """Python runs, commands run where it left its files, and a text block is what the block before it printed."""
     names = {"__name__": "__main__"}

@@ -11,7 +11,7 @@ from meander.native.internals import Internals
 from pour import PARTITIONS, Load, counts, on, plain_session, started
 from streams import PATIENCE_S, wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -93,7 +93,6 @@ def in_and_out(attached):
     assert len(attached.executors) == len(on(attached)) == len(executors)
 
 
-@pytest.mark.slow
 def test_a_join_moves_with_its_four_stores(spark, tmp_path):
     from pyspark.sql import functions as F
 
@@ -120,7 +119,6 @@ def test_a_join_moves_with_its_four_stores(spark, tmp_path):
     assert all(m == 2 * n for _, n, m in latest.values())
 
 
-@pytest.mark.slow
 def test_transform_with_state_is_kept_balanced(spark, tmp_path):
     import pandas as pd
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -162,7 +160,6 @@ def test_transform_with_state_is_kept_balanced(spark, tmp_path):
     assert {key: row[1] for key, row in latest.items()} == counts(load)
 
 
-@pytest.mark.slow
 def test_operators_with_a_shuffle_between_them_are_placed_apart(spark, tmp_path):
     from pyspark.sql import functions as F
 

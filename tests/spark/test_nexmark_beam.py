@@ -68,7 +68,7 @@ def test_rows_are_those_of_the_model(name, spark, folder, events):
     check(name, QUERIES[name].shape("beam").columns, rows, events)
 
 
-@pytest.mark.parametrize("name", BETWEEN)
+@pytest.mark.parametrize("name", [pytest.param("q4", marks=pytest.mark.slow), "q11"])
 def test_rows_of_a_stream_of_spark_are_those_of_the_model(name, spark, folder, events):
     source = Input(Events.of_files(spark, folder), batches=PARTS)
     run = Run(QUERIES[name], source, Options(dialect="beam"), workers=2, bins=8, settings={"idle_after_s": 60})
