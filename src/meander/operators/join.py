@@ -150,7 +150,7 @@ class Join(BinnedOperator):
         stored[1].table.discard(right)
         return alone
 
-    def _side(self, rows: pa.Table, keys: Keys, side: int, frontier: int | None) -> SideRows:
+    def _side(self, rows: pa.Table, keys: Keys, side: int, frontier: int | None) -> JoinSide:
         """The rows of one input that are in time, without the prefix of their names."""
         at = np.flatnonzero(rows[SIDE].to_numpy() == side)
         names = [f"{SIDES[side]}.{name}" for name in (self.time[side], *self.columns[side])]
@@ -163,9 +163,9 @@ class Join(BinnedOperator):
             mine, times = mine.take(pa.array(kept)), times[kept]
         columns = self.key.decode(keys.take(at[kept]))
         named = mine.select(names[1:]).rename_columns(self.kept[side]).combine_chunks()
-        return SideRows(columns, times, named, at[~good], newest, np.zeros(times.size, np.bool_))
+        return JoinSide(columns, times, named, at[~good], newest, np.zeros(times.size, np.bool_))
 
-    def _pairs(self, mine: SideRows, others: Spans, side: int) -> Iterator[tuple[pa.Table, Words]]:
+    def _pairs(self, mine: JoinSide, others: Spans, side: int) -> Iterator[tuple[pa.Table, Words]]:
         """Pairs of these rows with those stored of the other side, and for each the left row's place.
 
         The place is that of a row of `mine` for the left side and that in the stored table for the right.
@@ -217,7 +217,7 @@ class Join(BinnedOperator):
                 yield rows, partners
             first = last
 
-    def _readers(self, mine: SideRows, stored: Table, among: Words, side: int) -> dict[str, tuple[Reader, int]]:
+    def _readers(self, mine: JoinSide, stored: Table, among: Words, side: int) -> dict[str, tuple[Reader, int]]:
         """The reader of each output column, and whether it reads these rows (0) or the stored ones (1)."""
         readers = {name: (_taking(column), 0) for name, column in zip(self.key.names, mine.columns, strict=True)}
         readers |= {name: (_taking(whole_column(mine.rows[name])), 0) for name in self.kept[side]}
@@ -245,7 +245,7 @@ class Join(BinnedOperator):
 
 
 @dataclass
-class SideRows:
+class JoinSide:
     """The rows of one input that are in time: key, times, other columns; and which came late, and the newest time."""
 
     columns: list[pa.Array]

@@ -52,13 +52,13 @@ SCATTERED = 4096
 
 @kernel
 def factorise(
-    order: Words, wide: bool, bins: Bins, shift: int, hashes: Hashes, words: Words, heap: Words, slots: Words,
+    order: Words, wide: bool, bins: Bins, low_bits: int, hashes: Hashes, words: Words, heap: Words, slots: Words,
     my_bins: Bins, my_hashes: Hashes, my_words: Words, my_heap: Words, used: int, size: int, rows: Words,
 ) -> tuple[int, int]:  # fmt: skip
     """Fill the row of each key; a new key is appended to the rows and records.
 
     Where `order` is not empty, key i stands for key order[i] of `bins` and `rows`. Where `bins` is empty, a key's bin
-    is the high half of its hash >> `shift`. Returns the rows and the words of heap in use afterwards.
+    is the high half of its hash >> `low_bits`. Returns the rows and the words of heap in use afterwards.
     """
     for i in range(rows.size):
         j = order[i] if order.size else i
@@ -77,7 +77,7 @@ def factorise(
                     word = (used << 32) | (word & LOW)
                     used += count
                 my_words[size] = word
-                my_bins[size] = bins[j] if bins.size else np.int32(np.int64(hashes[i] >> HALF) >> shift)
+                my_bins[size] = bins[j] if bins.size else np.int32(np.int64(hashes[i] >> HALF) >> low_bits)
                 my_hashes[size] = hashes[i]
                 rows[j] = size
                 size += 1

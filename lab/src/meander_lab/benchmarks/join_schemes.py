@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from meander.control import Sample, Straggler, StragglerRules
 from meander.measure.load import load_imbalance
 from meander.operators.custom import SIDE, SIDES
-from meander.operators.join import Join, SideRows
+from meander.operators.join import Join, JoinSide
 from meander.operators.pairs import Bounds
 from meander.planning import plan
 from meander.planning.problem import Problem
@@ -95,7 +95,7 @@ class PartlyStored(Join):
     every row stored once in its subgroup, each pair is found once.
     """
 
-    def _side(self, rows: pa.Table, keys: Keys, side: int, frontier: int | None) -> SideRows:
+    def _side(self, rows: pa.Table, keys: Keys, side: int, frontier: int | None) -> JoinSide:
         mine = super()._side(rows, keys, side, frontier)
         at = np.flatnonzero(rows[SIDE].to_numpy() == side)
         kept = np.setdiff1d(at, mine.late, assume_unique=True) if mine.late.size else at
@@ -104,7 +104,7 @@ class PartlyStored(Join):
 
 
 @dataclass
-class _Partly(SideRows):
+class _Partly(JoinSide):
     stays: NDArray[np.bool_]
 
     def store(self, spans: Spans, bounds: Bounds, matched: str | None = None) -> None:
@@ -112,7 +112,7 @@ class _Partly(SideRows):
         at = np.flatnonzero(self.stays)
         picked = pa.array(at)
         columns, times = [each.take(picked) for each in self.columns], self.times[at]
-        SideRows(columns, times, self.rows.take(picked), self.late, None, self.matched[at]).store(
+        JoinSide(columns, times, self.rows.take(picked), self.late, None, self.matched[at]).store(
             spans, bounds, matched
         )
 
