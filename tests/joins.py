@@ -48,21 +48,31 @@ def all_pairs(orders: pa.Table, taxis: pa.Table, before_s: float, after_s: float
     return found
 
 
-class Case:
-    """Two streams that are fed batch by batch, and the query that joins them."""
+class Rows:
+    """Orders and taxis, and both of them cut into batches."""
 
-    def __init__(
-        self, spark: Any, folder: Path, seed: int, rows: int = 400, batches: int = 8, cells: int = 40, **options: Any
-    ):
+    def __init__(self, seed: int, rows: int = 400, batches: int = 8, cells: int = 40) -> None:
         rng = random.Random(seed)
-        self.spark, self.folder = spark, folder
         self.orders, self.taxis = some_rows(rng, ORDERS, rows, cells, 60), some_rows(rng, TAXIS, 2 * rows, cells, 60)
-        self.feeds = [Feed(folder / "orders", ORDERS), Feed(folder / "taxis", TAXIS)]
         self.batches = [
             [table.slice(at * len(table) // batches, (at + 1) * len(table) // batches - at * len(table) // batches)
              for at in range(batches)]
             for table in (self.orders, self.taxis)
         ]  # fmt: skip
+
+    def batch(self, number: int) -> dict[str, pa.Table]:
+        """The rows of both sides in a batch."""
+        return {"left": self.batches[0][number], "right": self.batches[1][number]}
+
+
+class Case(Rows):
+    """Two streams of Spark that are fed batch by batch, and the query that joins them."""
+
+    def __init__(self, spark: Any, folder: Path, seed: int, **options: Any) -> None:
+        sizes = {name: options.pop(name) for name in ("rows", "batches", "cells") if name in options}
+        super().__init__(seed, **sizes)
+        self.spark, self.folder = spark, folder
+        self.feeds = [Feed(folder / "orders", ORDERS), Feed(folder / "taxis", TAXIS)]
         self.options = options
         self.sink = me.sinks.memory()
 

@@ -33,7 +33,7 @@ def pytest_runtest_teardown(item, nextitem):
         runtimes.close()
 
 
-@pytest.fixture(params=runtimes.ALL)
+@pytest.fixture(params=runtimes.USUAL)
 def runtime(request, tmp_path):
     """A runtime, for the queries of one test."""
     place = runtimes.RUNTIMES[request.param](tmp_path)

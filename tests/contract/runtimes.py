@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pytest
 
 import meander as me
 from contract.cases import BINS, BY_BATCHES, BY_ITSELF, CONTROL, Case, Gate, Runtime
@@ -18,8 +19,8 @@ from contract.kinds import Rows
 from streams import Feed, below, kill, wait_until
 
 __all__ = [
-    "ALL", "BINS", "BY_BATCHES", "BY_ITSELF", "CONTROL", "HAS_EXECUTORS", "LOSES_WORKERS", "ON_SPARK", "RUNTIMES",
-    "close",
+    "ALL", "BINS", "BY_BATCHES", "BY_ITSELF", "CONTROL", "EVERYWHERE", "HAS_EXECUTORS", "LOSES_WORKERS", "ON_SPARK",
+    "RUNTIMES", "USUAL", "close",
 ]  # fmt: skip
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -169,9 +170,13 @@ RUNTIMES: dict[str, type[Runtime]] = {each.name: each for each in (InProcess, Lo
 """Every runtime that the contract is checked on, in the order in which they are."""
 
 ALL: Sequence[str] = list(RUNTIMES)
+EVERYWHERE: Sequence[str] = ALL
+"""For tests that separate executors may fail where others pass: these run on them by default too."""
 LOSES_WORKERS: Sequence[str] = [name for name, each in RUNTIMES.items() if each.loses_workers]
-ON_SPARK: Sequence[str] = [name for name, each in RUNTIMES.items() if issubclass(each, Spark)]
 HAS_EXECUTORS: Sequence[str] = [name for name, each in RUNTIMES.items() if each.has_executors]
+USUAL: Sequence[Any] = [pytest.param(name, marks=pytest.mark.slow) if name == Cluster.name else name for name in ALL]
+"""For all other tests: on separate executors they run with --all."""
+ON_SPARK: Sequence[Any] = [each for each in USUAL if each != InProcess.name]
 
 
 def close() -> None:

@@ -18,17 +18,19 @@ def test_a_control_stream_moves_bins_at_their_batches(runtime):
     nonsense = (2, BINS, 1)
     case.steer((2, 0, 1), (3, 0, 0), (2, BINS - 1, 0), nonsense)
     case.await_event("planned")
+    case.steer((3, 5, 1))  # what came before is not forgotten for it
+    case.await_event("planned", migration=2)
     owners = {}
     for _ in range(3):
         case.flow()
-        owners[case.query.last_progress["batch"]] = (case.assignment[0], case.assignment[BINS - 1])
-    assert owners == {1: (0, 1), 2: (1, 0), 3: (0, 0)}
+        owners[case.query.last_progress["batch"]] = tuple(case.assignment[bin_] for bin_ in (0, 5, BINS - 1))
+    assert owners == {1: (0, 0, 1), 2: (1, 0, 0), 3: (0, 1, 0)}
     (event,) = case.events("refused")
     assert event["reason"] == f"there is no bin {BINS}: the bins are 0 to {BINS - 1}"
-    case.steer((1, 1, 1))  # for a batch that is over: at once
-    case.await_event("planned", migration=2)
+    case.steer((1, 1, 2))  # for a batch that is over: at once; and to a worker that is not there yet
+    case.await_event("planned", migration=3)
     case.flow()
-    assert case.assignment[1] == 1
+    assert case.assignment[1] == 2
     case.finish()
 
 

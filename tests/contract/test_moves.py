@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import datetime, timedelta
 
 import pytest
 
 import meander as me
 from contract.kinds import words
-from contract.runtimes import BINS, BY_BATCHES, HAS_EXECUTORS, ON_SPARK
+from contract.runtimes import BINS, BY_BATCHES, EVERYWHERE, ON_SPARK
 from streams import PATIENCE_S
 
 pytestmark = pytest.mark.spark
@@ -87,6 +88,7 @@ def test_a_dry_run_returns_a_proposal_and_nonsense_is_refused_and_nothing_moves(
 # --- rescale, rebalance, move ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("runtime", EVERYWHERE, indirect=True)
 def test_rescale_out_and_in_while_rows_come(runtime):
     case = runtime.start("count")
     case.flow()
@@ -102,24 +104,6 @@ def test_rescale_out_and_in_while_rows_come(runtime):
         assert case.query.migration is move
     case.flow()
     assert len(case.query.workers) == 1
-    case.finish()
-
-
-@pytest.mark.parametrize("runtime", HAS_EXECUTORS, indirect=True)
-def test_rescale_lets_executors_go_and_asks_for_them_again(runtime):
-    case = runtime.start("count", workers=3)
-    case.flow()
-    fewer = case.query.rescale(2)
-    assert fewer.wait(PATIENCE_S)
-    assert fewer.report.executors == {"asked": 0, "came": 0, "let_go": 1}
-    assert set(fewer.report.processes_after) < set(fewer.report.processes_before)
-    case.flow()
-    more = case.query.rescale(3)
-    assert more.wait(PATIENCE_S)
-    assert more.report.executors == {"asked": 1, "came": 1, "let_go": 0}
-    assert set(more.report.processes_before) < set(more.report.processes_after)
-    assert len(case.query.workers) == 3
-    case.flow()
     case.finish()
 
 
@@ -177,6 +161,20 @@ def test_a_move_for_a_batch_takes_effect_with_that_batch(runtime):
     assert (case.query.last_progress["batch"], case.assignment[0]) == (3, 1)
     case.flow_until("finished")
     assert move.wait(PATIENCE_S)
+    case.finish()
+
+
+def test_a_move_for_a_time_waits_until_then_or_is_cancelled(runtime):
+    case = runtime.start("count")
+    case.flow()
+    move = case.query.rescale(3, at=datetime.now() + timedelta(seconds=1.5), keep_executors=True)
+    assert move.status == "waiting"
+    assert move.wait(PATIENCE_S)
+    assert (move.status, len(case.query.workers)) == ("done", 3)
+    never = case.query.rescale(2, at=datetime.now() + timedelta(hours=1))
+    never.cancel()
+    assert never.wait(PATIENCE_S)
+    assert (never.status, len(case.query.workers)) == ("cancelled", 3)
     case.finish()
 
 
@@ -323,11 +321,14 @@ def test_a_second_wish_replaces_the_first(runtime):
 def test_the_other_ways_to_move_give_the_same_results(runtime):
     case = runtime.start("count")
     case.flow()
-    for bin_, mode in enumerate(("pause", "pause_bins", "restart")):
-        move = case.query.move({bin_: 1}, mode=mode)
-        case.flow()
+    for workers, mode in ((3, "pause"), (2, "pause_bins"), (3, "restart")):
+        move = case.query.rescale(workers, mode=mode, keep_executors=True)
+        case.flow(2)
         assert move.wait(PATIENCE_S)
-        assert (move.report.mode, move.report.outcome, case.assignment[bin_]) == (mode, "done", 1)
-        assert move.report.rows_misrouted == 0
+        report = move.report
+        assert (report.mode, report.outcome, len(case.query.workers)) == (mode, "done", workers)
+        assert report.longest_hold_ms > 0
+        assert report.rows_misrouted == 0
+    assert case.query.rescale(2, keep_executors=True).wait(PATIENCE_S)
     case.flow()
     case.finish()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from contract.runtimes import BY_BATCHES
+from contract.runtimes import BY_BATCHES, EVERYWHERE
 from streams import PATIENCE_S
 
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.parametrize("runtime", EVERYWHERE, indirect=True)
 def test_a_migration_under_way_goes_on_after_a_restart(runtime):
     case = runtime.start("count", **BY_BATCHES)
     case.flow()
@@ -47,4 +48,18 @@ def test_a_query_that_was_rescaled_stays_so(runtime):
     case.restart(workers=1)  # another number is a wish
     case.flow()
     assert len(case.query.workers) == 1
+    case.finish()
+
+
+@pytest.mark.parametrize("runtime", EVERYWHERE, indirect=True)
+def test_each_start_may_have_another_number_of_workers(runtime):
+    case = runtime.start("count", workers=2, snapshot_every=3)
+    case.flow(2)
+    for workers in (3, 1, 2):
+        case.stop()
+        case.restart(workers=workers)
+        case.flow(2)
+        assert len(case.query.workers) == workers
+        # Only whoever owns bins has rows.
+        assert {part["worker"] for part in case.query.last_progress["workers"]} == set(case.query.workers)
     case.finish()

@@ -123,7 +123,8 @@ class InProcessJobs:
             count *= 2
         if count == 1:
             return [rows]
-        wave_of = self._bins(rows, self.operators[routing.operator], bins) % count
+        operator = self.operators[routing.operator]
+        wave_of = self._bins(_with_key(rows, operator), operator, bins) % count
         return [rows.filter(pa.array(wave_of == wave)) for wave in range(count)]
 
     def free(self, waves: Sequence[pa.Table]) -> None:
@@ -186,8 +187,7 @@ class InProcessJobs:
 
     def _routed(self, rows: pa.Table, operator: BinnedOperator, routing: Routing) -> list[pa.Table]:
         """The rows of each slot."""
-        if ALL in operator.key.names and ALL not in rows.column_names:
-            rows = rows.append_column(ALL, pa.array(np.zeros(len(rows), np.int32)))
+        rows = _with_key(rows, operator)
         apart = [name for name in operator.key.names if name not in operator.input.names]
         rows = rows.select([*operator.input.names, *apart])
         slots = np.array(routing.slots)[self._bins(rows, operator, len(routing.slots))]
@@ -204,3 +204,10 @@ class InProcessJobs:
             mask = pa.array(good)
             bin_of_row[good] = operator.key.encode([column.filter(mask) for column in columns]).bins(bins)
         return bin_of_row
+
+
+def _with_key(rows: pa.Table, operator: BinnedOperator) -> pa.Table:
+    """The rows; where all have one key, with the column that holds it."""
+    if ALL in operator.key.names and ALL not in rows.column_names:
+        return rows.append_column(ALL, pa.array(np.zeros(len(rows), np.int32)))
+    return rows
