@@ -24,6 +24,11 @@ PATIENCE_S = 400
 """How long anything may take on a machine that is busy with other things."""
 
 
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+BRIEF: dict[str, Any] = {"spark__driver__extraJavaOptions": QUICK, "spark__executor__extraJavaOptions": QUICK}
+"""Settings for a Spark that does not live long: its JVMs are not worth compiling well for, only starting soon."""
+
+
 class Feed:
     """Parquet files that Spark reads as a stream, `parts` files to a batch, in the order they were added."""
 

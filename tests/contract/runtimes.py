@@ -16,16 +16,12 @@ import meander as me
 from contract.cases import BINS, BY_BATCHES, BY_ITSELF, CONTROL, Case, Gate, Runtime
 from contract.inprocess import InProcess
 from contract.kinds import Rows
-from streams import Feed, below, kill, wait_until
+from streams import BRIEF, Feed, below, kill, wait_until
 
 __all__ = [
     "ALL", "BINS", "BY_BATCHES", "BY_ITSELF", "CONTROL", "EVERYWHERE", "HAS_EXECUTORS", "LOSES_WORKERS", "ON_SPARK",
     "RUNTIMES", "USUAL", "close",
 ]  # fmt: skip
-
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-BRIEF: dict[str, Any] = {"spark__driver__extraJavaOptions": QUICK, "spark__executor__extraJavaOptions": QUICK}
-"""Settings for a Spark that does not live long: its JVMs are not worth compiling well for, only starting soon."""
 
 
 class SharedSession:

@@ -13,7 +13,7 @@ import pytest
 import meander as me
 from contract import runtimes
 from pour import PARTITIONS, Load, counts, on, plain_session, started
-from streams import PATIENCE_S, kill, wait_until
+from streams import BRIEF, PATIENCE_S, kill, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +24,7 @@ EXECUTORS = 3
 def plain():
     """A Spark of somebody who has never heard of us."""
     runtimes.close()
-    session = plain_session(f"local-cluster[{EXECUTORS},1,1024]", **runtimes.BRIEF)
+    session = plain_session(f"local-cluster[{EXECUTORS},1,1024]", **BRIEF)
     yield session
     session.stop()
 

@@ -6,9 +6,10 @@ import contextlib
 
 import pytest
 
+from streams import BRIEF
+
 WITH_THEIR_OWN = (
     "test_ground.py",
-    "test_route_hash.py",
     "test_own_session.py",
     "test_cluster.py",
     "test_nexmark_cluster.py",
@@ -25,7 +26,7 @@ def pytest_collection_modifyitems(items):
 def spark():
     import meander as me
 
-    session = me.session("local[2]")
+    session = me.session("local[2]", **BRIEF)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -17,21 +17,6 @@ ROWS = 160
 UTC = pa.timestamp("us", tz="UTC")
 
 
-@pytest.fixture(scope="module")
-def spark():
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
-
-
 def columns() -> dict[str, pa.Array]:
     """One column of each type, with its extremes, and one of each with nulls in it."""
     rng = random.Random(7)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from streams import PATIENCE_S, Feed, as_ints, by_batch, cut, files_written, recounted, state_of
+from streams import PATIENCE_S, Feed, as_ints, by_batch, cut, files_written, recounted
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,7 @@ def commits(tmp_path) -> int:
 
 
 def test_files_hold_each_version_once_also_after_a_replay(spark, tmp_path):
-    batches = cut(numbers(800, 60, 1), 5, random.Random(1))
+    batches = cut(numbers(800, 60, 1), 4, random.Random(1))
     feed = Feed(tmp_path / "in", batches[0].schema).add(*batches)
     stream = me.stream(feed.read(spark)).key_by("key").count()
     files = me.sinks.files(str(tmp_path / "out"))
@@ -98,92 +98,58 @@ def test_an_operator_runs_once_however_often_its_output_is_read(spark, tmp_path)
     assert query.misrouted == 0
 
 
-def test_large_output_goes_through_files_and_can_be_read_twice(spark, tmp_path):
+def test_large_output_goes_through_files_and_can_be_read_twice_and_kept(spark, tmp_path):
     rows = pa.table({"key": [f"{n:>60}" for n in range(60_000)]})
     batches = [rows, rows.slice(0, 40_000)]
     feed = Feed(tmp_path / "in", rows.schema, parts=2).add(*batches)
     told = []
+    memory, files = me.sinks.memory(), me.sinks.files(str(tmp_path / "out"), compression="none")
 
     class Curious(me.sinks.Sink):
         def write(self, output, version):
             frame = output.frame()
             answer = (frame.count(), frame.distinct().count(), len(frame.limit(1).collect()), frame.toArrow())
             told.append((len(output.files), output.small, *answer))
+            memory.write(output, version)
+            files.write(output, version)
 
     query = start(me.stream(feed.read(spark)).key_by("key").count(), tmp_path, Curious())
     query.await_termination(PATIENCE_S)
-    for (files, small, many, distinct, limited, table), batch, count in zip(told, batches, (1, 2), strict=True):
-        assert files == 2
+    for (parts, small, many, distinct, limited, table), batch, count in zip(told, batches, (1, 2), strict=True):
+        assert parts == 2
         assert small is None
         assert (many, distinct, limited) == (batch.num_rows, batch.num_rows, 1)
         assert sorted(table["key"].to_pylist()) == sorted(batch["key"].to_pylist())
         assert set(table["count"].to_pylist()) == {count}
+    wanted = {
+        version: dict.fromkeys(((key,) for key in batch["key"].to_pylist()), version + 1)
+        for version, batch in enumerate(batches)
+    }
+    assert by_batch(memory.to_arrow(), ["key"]) == wanted
+    assert by_batch(files_written(tmp_path / "out"), ["key"]) == wanted
     assert query.misrouted == 0
 
 
-def test_large_output_in_memory_and_in_files(spark, tmp_path):
-    rows = pa.table({"key": [f"{n:>60}" for n in range(50_000)]})
-    feed = Feed(tmp_path / "in", rows.schema).add(rows)
-    memory, files = me.sinks.memory(), me.sinks.files(str(tmp_path / "out"), compression="none")
-
-    class Both(me.sinks.Sink):
-        def write(self, *told):
-            memory.write(*told)
-            files.write(*told)
-
-    start(me.stream(feed.read(spark)).key_by("key").count(), tmp_path, Both()).await_termination(PATIENCE_S)
-    wanted = {0: dict.fromkeys(((key,) for key in rows["key"].to_pylist()), 1)}
-    assert by_batch(memory.to_arrow(), ["key"]) == wanted
-    assert by_batch(files_written(tmp_path / "out"), ["key"]) == wanted
-
-
-def test_a_sink_that_fails_commits_nothing_and_a_restart_ends_the_same(spark, tmp_path):
-    batches = cut(numbers(500, 30, 3), 4, random.Random(3))
-    feed = Feed(tmp_path / "in", batches[0].schema).add(*batches)
-    stream = me.stream(feed.read(spark)).key_by("key").count()
-    for version in range(3):
-
-        def fails(df, number, at=version):
-            df.collect()
-            if number == at:
-                raise ValueError(f"no room for {number}")
-
-        query = start(stream, tmp_path, fails)
-        with pytest.raises(ValueError, match=f"no room for {version}"):
-            query.await_termination(PATIENCE_S)
-        assert query.version == version - 1
-        assert commits(tmp_path) == version
-    sink = me.sinks.memory()
-    query = start(stream, tmp_path, sink)
-    query.await_termination(PATIENCE_S)
-    expected = recounted(batches, ["key"])
-    emitted = by_batch(sink.to_arrow(), ["key"])
-    assert emitted == {number: found for number, found in enumerate(expected) if found and number >= 2}
-    total = {(key,): n for key, n in ((row["key"], row["count"]) for row in state_of(tmp_path / "ck"))}
-    assert total == {each: n for found in expected for each, n in found.items()}
-
-
-def test_memory_and_console_show_what_came(spark, tmp_path, capfd):
+def test_memory_and_console_and_any_format_of_spark_take_what_came(spark, tmp_path, capfd):
     feed = Feed(tmp_path / "in", as_ints([]).schema).add(as_ints([7, 7, 8]), as_ints([7]))
-    memory, console = me.sinks.memory("seen"), me.sinks.console(rows=1)
+    sinks = [
+        me.sinks.memory("seen"),
+        me.sinks.console(rows=1),
+        me.sinks.files(str(tmp_path / "out"), format="json"),
+    ]
 
-    class Both(me.sinks.Sink):
+    class All(me.sinks.Sink):
         def write(self, *told):
-            memory.write(*told)
-            console.write(*told)
+            for each in sinks:
+                each.write(*told)
 
-    start(me.stream(feed.read(spark)).key_by("key").count(), tmp_path, Both()).await_termination(PATIENCE_S)
+    start(me.stream(feed.read(spark)).key_by("key").count(), tmp_path, All()).await_termination(PATIENCE_S)
+    memory = sinks[0]
     assert sorted(row["count"] for row in memory.latest("key")) == [1, 3]
     memory.to_df(spark)
     assert spark.sql("select sum(count) as n from seen where batch = 0").collect()[0].n == 3
     shown = capfd.readouterr().out
     assert "batch 0" in shown
     assert "only the first 1 rows" in shown
-
-
-def test_any_format_of_spark_takes_the_output(spark, tmp_path):
-    feed = Feed(tmp_path / "in", as_ints([]).schema).add(as_ints([1, 2, 2]))
-    sink = me.sinks.files(str(tmp_path / "out"), format="json")
-    start(me.stream(feed.read(spark)).key_by("key").count(), tmp_path, sink).await_termination(PATIENCE_S)
     found = spark.read.json(str(tmp_path / "out")).collect()
-    assert {row.key: (row["count"], row.batch) for row in found} == {1: (1, 0), 2: (2, 0)}
+    assert sorted((row.batch, row.key, row["count"]) for row in found) == [(0, 7, 2), (0, 8, 1), (1, 7, 3)]

@@ -51,7 +51,7 @@ def test_count_and_top_k_one_after_the_other():
             assert sorted(of_version(h, number), key=lambda row: row["rank"]) == ([] if now == before else now)
             before = now
         assert {row["word"]: row["count"] for row in h.state(0)} == so_far
-        assert {part["stage"] for part in h.query.last_progress["workers"]} == {0, 1}
+        assert {part["operator"] for part in h.query.last_progress["workers"]} == {0, 1}
 
 
 def test_aggregates():
