@@ -15,16 +15,17 @@ pytestmark = pytest.mark.spark
 def test_a_control_stream_moves_bins_at_their_batches(runtime):
     case = runtime.start("count", control=CONTROL, **BY_BATCHES)
     case.flow()
-    nonsense = (2, BINS, 1)
-    case.steer((2, 0, 1), (3, 0, 0), (2, BINS - 1, 0), nonsense)
+    nonsense = (3, BINS, 1)
+    case.steer((3, 0, 1), (4, 0, 0), (3, BINS - 1, 0), nonsense)
     case.await_event("planned")
-    case.steer((3, 5, 1))  # what came before is not forgotten for it
+    case.flow()
+    case.steer((4, 5, 1))  # what came before is not forgotten for it
     case.await_event("planned", migration=2)
     owners = {}
     for _ in range(3):
         case.flow()
         owners[case.query.last_progress["batch"]] = tuple(case.assignment[bin_] for bin_ in (0, 5, BINS - 1))
-    assert owners == {1: (0, 0, 1), 2: (1, 0, 0), 3: (0, 1, 0)}
+    assert owners == {2: (0, 0, 1), 3: (1, 0, 0), 4: (0, 1, 0)}
     (event,) = case.events("refused")
     assert event["reason"] == f"there is no bin {BINS}: the bins are 0 to {BINS - 1}"
     case.steer((1, 1, 2))  # for a batch that is over: at once; and to a worker that is not there yet
