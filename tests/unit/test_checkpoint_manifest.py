@@ -389,3 +389,57 @@ def test_a_driver_stopped_at_any_moment_commits_nothing_after_the_next_claim(pla
         new.append(Commit(new.index.version + 1, 0, 0, "q", "o", (OperatorCommit(None, (0,)),), rows=2))
         kept = Log.open(place).commits(max(taken + 1, new.first_version()))
         assert {each.rows for each in kept} == {2}
+
+
+# --- what is in memory is not read again -----------------------------------------------------------
+
+
+def test_a_claim_after_opening_reads_no_entry_but_its_parent(place):
+    driver(place, 10)
+    counted = Counted(place)
+    log = Log.open(counted)
+    counted.reads.clear()
+    log.claim("host", 2)
+    assert counted.reads == [path_of(10)]
+
+
+def test_a_refresh_reads_the_new_entries_only(place):
+    other = driver(place, 10)
+    counted = Counted(place)
+    log = Log.open(counted)
+    for version in (10, 11):
+        other.append(commit(version))
+    counted.reads.clear()
+    log.refresh()
+    assert counted.reads == [path_of(10), path_of(11), path_of(12)]
+    assert (log.last, log.next_sequence) == (commit(11), 13)
+    assert log.index.to_json() == other.index.to_json()
+
+
+def test_what_a_driver_that_slept_has_left_behind_is_not_taken_for_the_next_entry(place):
+    slept, reader = driver(place, 5), Log.open(place)
+    new = driver(place, 80, pid=3)
+    sweep(place, new, keep=3)
+    with pytest.raises(Fenced):
+        slept.append(commit(5))
+    assert reader.next_sequence in sequences(place)
+    reader.refresh()
+    assert reader.last == new.last
+
+
+def test_a_view_stays_as_it_was_and_cannot_commit(place):
+    log = driver(place, 3)
+    view = log.view()
+    log.append(commit(3))
+    assert view.commits(0) == [commit(version) for version in range(3)]
+    with pytest.raises(CheckpointError, match="has not claimed"):
+        view.append(commit(3))
+
+
+def test_a_version_from_memory_is_the_one_that_is_read(place):
+    driver(place, 100)
+    log = driver(place, 3, pid=2)
+    for version in range(70, 103):
+        mine, read = log.at(version), Log.open(place).at(version)
+        assert (mine.commit, mine.start) == (read.commit, read.start)
+        assert mine.index.to_json() == read.index.to_json()
