@@ -57,19 +57,19 @@ class Holding:
     def open(cls, directory: Path, specs: Sequence[TableSpec], bins: int) -> Holding:
         """Open a worker's holding; an empty one where there is none, or it is torn, or of other tables.
 
-        It stays mapped in this process until it is closed, another one is opened after its files are gone, or newer
-        ones replace it in the cache: the next call returns the same one, with its pages still mapped.
+        It stays mapped in this process until it is closed, its files are gone when any is opened, or newer ones
+        replace it in the cache: the next call returns the same one, with its pages still mapped.
         """
         bits_of(bins)
         names = [spec.name for spec in specs]
         if len(set(names)) < len(names) or "holding" in names:
             raise InvalidOption(f"tables {', '.join(names)} cannot stand side by side; give each a name of its own")
         place = (os.path.realpath(directory), tuple(specs), bins)
+        for other, each in list(_OPEN.items()):
+            if not each.is_there:
+                del _OPEN[other]
         holding = _OPEN.pop(place, None)
         if holding is None or not holding.is_current:
-            for other, each in list(_OPEN.items()):
-                if not each.is_current:
-                    del _OPEN[other]
             directory.mkdir(parents=True, exist_ok=True)
             holding = cls(directory, specs, bins)
         _OPEN[place] = holding
@@ -89,8 +89,12 @@ class Holding:
     @property
     def is_current(self) -> bool:
         """Whether the files that are mapped are those in the directory, and still of these tables."""
-        same = identity(self._path) == self._file
-        return same and self._is_mine and all(base.is_current for base in self.bases.values())
+        return self.is_there and self._is_mine and all(base.is_current for base in self.bases.values())
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file that is mapped is the one in the directory: what was removed is not to keep its space."""
+        return identity(self._path) == self._file
 
     @property
     def version(self) -> int:
