@@ -238,7 +238,7 @@ def test_the_straggler_policy_spreads_what_one_executor_has(spark):
 
 def test_the_threshold_policy_has_reasons_and_rests_after_its_migration(spark):
     attached = spark.attached
-    balancer = attached.keep_balanced("threshold", tau=0.2, every=0.01, looks=2, rest_batches=3, gain=0.0)
+    balancer = attached.keep_balanced("threshold", tau=0.2, every=0.01, looks=2, rest_batches=50, gain=0.0)
     wait_until(lambda: len(on(spark)) == 3, "every executor has something")
     wait_until(lambda: any("batches of rest" in each.reason for each in balancer.decisions), "the rest")
     reasons = [each.reason for each in balancer.decisions]
