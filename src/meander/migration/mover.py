@@ -71,8 +71,9 @@ class Mover:
         """Begin a migration."""
         if self.migration is not None:
             self.migration.give_way()
-        self.migration = Migration(self.engine, request, proposal, self._clock).start(self._background)
-        return self.migration
+        migration = Migration(self.engine, request, proposal, self._clock)
+        self.migration = migration  # before it starts: a listener may ask for it at the first event
+        return migration.start(self._background)
 
     def resume(self, number: int, proposal: Proposal, budget: Budget) -> None:
         """Hold a migration that a driver before this one has begun."""
