@@ -53,14 +53,14 @@ def pays(rules, look):
 
 
 def expected(rules, history, ended):
-    """Whether to move at the last look, from nothing but all looks so far and the last batch at which one ended."""
+    """Whether to move at the last look, from all looks so far, and the look and batch at which a move last ended."""
     *before, look = history
     if look.moving or look.batch < 0 or any(look.batch <= each.batch for each in before):
         return False
     counted, newest = [], -1
-    for each in history:
+    for place, each in enumerate(history):
         is_new, newest = each.batch > newest, max(newest, each.batch)
-        is_rested = ended is None or (each.batch > ended and each.batch - ended >= rules.rest_batches)
+        is_rested = ended is None or (place > ended[0] and each.batch - ended[1] >= rules.rest_batches)
         if is_new and is_rested and not each.moving:
             counted.append(each)
     if look not in counted:
@@ -80,10 +80,10 @@ def test_a_second_opinion_that_keeps_everything(rules, course, ends):
         decision = balance.decide(look)
         assert decision.move == expected(rules, course[: i + 1], ended), decision.reason
         if decision.move:
-            ended = look.batch
-        if i in ends and look.batch >= (-1 if ended is None else ended):
+            ended = i, look.batch
+        if i in ends:
             balance.moved(look)
-            ended = look.batch
+            ended = i, look.batch if ended is None else max(look.batch, ended[1])
 
 
 @examples(300)

@@ -11,8 +11,10 @@ import pytest
 import meander as me
 from in_process import emitted
 from meander.checkpoint.reader import Reader
+from meander.engine.driver.ports import JobLost
 from meander.errors import ChangedQuery
 from meander.route.keys import KeyType
+from meander.testing.inprocess import InProcessJobs
 from streams import as_ints, by_batch, cut, recounted
 
 NUMBERS = as_ints([]).schema
@@ -108,6 +110,29 @@ def test_a_sink_that_fails_commits_nothing_and_a_restart_ends_the_same(tmp_path,
         assert rows == {number: found for number, found in enumerate(expected) if found}
         total = {each: n for found in expected for each, n in found.items()}
         assert {(row["key"],): row["count"] for row in h.state()} == total
+
+
+@pytest.mark.parametrize("losses", [1, 2, 5])
+def test_a_sink_whose_job_loses_a_process_is_called_again_with_the_same_rows(losses, monkeypatch):
+    with me.testing.harness(numbers().count(), attempts=3) as h:
+        take, run, calls, jobs = h.sink.write, InProcessJobs.run, [], []
+
+        def write(rows, number):
+            calls.append((rows.to_pylist(), number))
+            if len(calls) <= losses:
+                raise JobLost("an executor is gone")
+            take(rows, number)
+
+        monkeypatch.setattr(h.sink, "write", write)
+        monkeypatch.setattr(InProcessJobs, "run", lambda *job: jobs.append(job) or run(*job))
+        if losses < 3:
+            assert h.batch(as_ints([1])) == [{"key": 1, "count": 1}]
+        else:
+            with pytest.raises(JobLost):
+                h.batch(as_ints([1]))
+            assert h.query.version == -1
+        assert calls == [([{"key": 1, "count": 1}], 0)] * min(losses + 1, 3)
+        assert len(jobs) == 1, "the operators do not run again: their output is still there"
 
 
 START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)

@@ -8,6 +8,7 @@ or in what the driver believes of the workers, which may be wrong: they check.
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
 
@@ -20,11 +21,13 @@ from meander.engine.driver.attempts import Attempts, Stopped
 from meander.engine.driver.commit import VersionReports, operator_commits, progress_of
 from meander.engine.driver.hook import BatchHook, hook_of
 from meander.engine.driver.monitor import Monitor
-from meander.engine.driver.ports import BatchStream, JobResult, OutputLost, Rows
+from meander.engine.driver.ports import BatchStream, JobLost, JobResult, OutputLost, Rows
 from meander.engine.driver.settings import Settings
 from meander.errors import CheckpointError
 from meander.migration.movable import VersionTime
 from meander.types import WorkerId
+
+logger = logging.getLogger("meander")
 
 SWEEP_EVERY = 16
 MAX_PROGRESS = 1000
@@ -220,7 +223,17 @@ class BatchLoop:
             del history[:-MAX_PROGRESS]
 
     def _write(self, result: JobResult, version: int) -> None:
-        self.attempts.jobs.write(self.attempts.output(result, len(self.attempts.operators) - 1), version)
+        output = self.attempts.output(result, len(self.attempts.operators) - 1)
+        for attempt in range(1, self.settings.attempts + 1):
+            try:
+                self.attempts.jobs.write(output, version)
+            except JobLost as loss:
+                # The rows are still there: the sink is called again, with the same ones and the same number.
+                if attempt == self.settings.attempts or self.stopping:
+                    raise
+                logger.warning("version %d: the sink's job lost a process: %s; trying again", version, loss)
+            else:
+                return
 
     def _commit(self, reports: VersionReports, version: int, batch: Batch) -> Commit:
         record, frontiers = self.coordinator.record, self.event_time.frontiers

@@ -136,7 +136,10 @@ class Jobs(Protocol):
         """The output of an operator as rows for the next one."""
 
     def write(self, output: OperatorOutput, version: int) -> None:
-        """Give the output of a version to the sink; raises `OutputLost`, or what the sink raises."""
+        """Give the output of a version to the sink.
+
+        Raises `OutputLost`, `JobLost` where a job of the sink has lost a process, or what the sink raises.
+        """
 
     def rehearse(self, places: Sequence[Place], bins: int) -> None:
         """Take the query's job through all its operators on new executors, touching no state."""

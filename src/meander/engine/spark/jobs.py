@@ -47,6 +47,9 @@ _LOSSES = re.compile(
     r"|BarrierJob|EOFException",
 )
 
+_LOSSES_OF_A_SINK = re.compile(r"ExecutorLostFailure|FetchFailed|[Ww]orker exited unexpectedly")
+"""Fewer: what else a sink says may be about its own connections, and is its own failure."""
+
 
 @dataclass(frozen=True)
 class OperatorNode:
@@ -149,6 +152,8 @@ class SparkJobs:
             executors = {place.executor for _, place in output.files}
             if OUTPUT_LOST in str(problem) or (not self.cluster.is_local and executors - self.cluster.ids()):
                 raise OutputLost(in_short(problem)) from problem
+            if _LOSSES_OF_A_SINK.search(str(problem)[:20_000]):
+                raise JobLost(in_short(problem)) from problem
             raise
 
     def rehearse(self, places: Sequence[Place], bins: int) -> None:
