@@ -211,9 +211,6 @@ class Attached:
     def move(self, targets: Mapping[int, str | int], *, operator: str | int | None = None, **options: Any) -> Any:
         """Move these partitions to these executors: {partition: executor}."""
         goal = {each: WorkerId(worker_id(f"executor of partition {each}", to)) for each, to in targets.items()}
-        unknown = sorted({str(each) for each in goal.values()} - set(self.executors))
-        if unknown:
-            raise InvalidOption(f"there is no executor {unknown[0]!r}; there are: {', '.join(self.executors)}")
         return self._migrate("move", operator, {**options, "targets": goal})
 
     def keep_balanced(

@@ -81,7 +81,7 @@ def test_in_local_mode_everything_is_seen_and_nothing_moves(attached):
     with pytest.raises(me.InvalidOption, match="tries is 0"):
         handle.spread(tries=0)
     with pytest.raises(me.InvalidOption, match="it is you who says"):
-        handle.move({0: "driver"}, planner="free")
+        handle.move({0: 0}, planner="free")
     with pytest.raises(me.InvalidOption, match="no option 'tao'"):
         handle.keep_balanced(tao=0.1)
     with pytest.raises(me.InvalidOption, match="there is no policy 'pilot'; there are: straggler, threshold"):

@@ -123,7 +123,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(spark, bins, tmp_path, mon
     everywhere = module._everywhere
 
     def counting(spark, function, tasks):
-        calls.append(type(function).__name__)
+        calls.append(function.func.__name__)
         return everywhere(spark, function, tasks)
 
     monkeypatch.setattr(module, "_everywhere", counting)
@@ -148,7 +148,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(spark, bins, tmp_path, mon
         with pytest.raises(InvalidOption, match=f"holds an unfinished outlook for another {other}; give another path"):
             pmc(spark, *bins, PAPER, 0.4, **options)
     outlook = pmc(spark, *inputs, exactly=False, effort=LITTLE)
-    assert calls == ["_Practise"] * 3 + ["_Rehearse"]
+    assert calls == ["practised"] * 3 + ["rehearsed"]
     assert same(outlook, pmc(None, *inputs, exactly=False, effort=LITTLE))
     for which, each in here(*bins, PAPER, 0.4, 0.9).items():
         assert np.array_equal(outlook.weights[which], each.weights)

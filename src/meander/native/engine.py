@@ -11,7 +11,7 @@ import numpy as np
 
 from meander.clock import Clock, SystemClock
 from meander.control.policies import View
-from meander.errors import QueryFailed
+from meander.errors import InvalidOption, QueryFailed
 from meander.migration.handle import Migration
 from meander.migration.ledger import Ledger, Owners
 from meander.migration.movable import (
@@ -151,6 +151,10 @@ class NativeEngine:
 
     def propose(self, request: Request) -> Proposal:
         """Plan what a request asks for, with the executors that are there and do not leave."""
+        alive = [each.id for each in self.placement.workers]
+        unknown = sorted({str(each) for each in request.targets.values()} - set(alive))
+        if unknown:
+            raise InvalidOption(f"there is no executor {unknown[0]!r}; there are: {', '.join(alive)}")
         executors = [each for each in self.placement.participants if executor_of(each) not in request.leaving]
         workers = tuple(executor_of(each) for each in executors)
         ledger = self.ledger()
