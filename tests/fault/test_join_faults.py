@@ -24,7 +24,8 @@ def spark():
     session.stop()
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))])
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_random_moves_on_separate_executors(seed, spark, tmp_path):
     rng = random.Random(seed)
     how = rng.choice(["inner", "left"])

@@ -44,6 +44,7 @@ def test_python_workers_inside_a_kernel(case):
     assert len(victims) == 4
 
 
+@pytest.mark.soak
 def test_python_workers_while_the_base_takes_a_delta(case):
     case = case(batches=8, rows=800, seed=103)
     for token in range(4):
@@ -71,6 +72,7 @@ def kill_executors(case, program, above: int, count: int) -> None:
         assert kill(case.rng.choice(found))
 
 
+@pytest.mark.soak
 def test_executors_of_a_standalone_cluster(case, cluster):
     master, worker = cluster
     case = case(batches=8, seed=105)

@@ -53,7 +53,7 @@ def each_phase(flow, program, deed) -> None:
     assert flow.finish(program)["folders"] == []
 
 
-@pytest.mark.parametrize(("whose", "seed"), [("sources", 201), ("targets", 202)])
+@pytest.mark.parametrize(("whose", "seed"), [pytest.param("sources", 201, marks=pytest.mark.soak), ("targets", 202)])
 def test_executors_are_killed(flow, whose, seed):
     flow = flow(seed)
     program = flow.start(moves())
@@ -69,6 +69,7 @@ def test_executors_are_killed(flow, whose, seed):
     assert len(killed) == len(PHASES)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("whose", "seed"), [("sources", 203), ("targets", 204)])
 def test_python_workers_are_killed(flow, whose, seed):
     flow = flow(seed)
@@ -84,7 +85,8 @@ def test_python_workers_are_killed(flow, whose, seed):
     each_phase(flow, program, deed)
 
 
-@pytest.mark.parametrize(("whose", "seed"), [("sources", 205), pytest.param("targets", 206, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize(("whose", "seed"), [("sources", 205), ("targets", 206)])
 def test_executors_are_stopped_for_a_while(flow, whose, seed):
     flow = flow(seed)
     program = flow.start(moves(), quick=True)
@@ -133,6 +135,7 @@ def test_a_target_that_does_not_come_back_fails_the_migration_and_the_query_goes
     flow.finish(program)
 
 
+@pytest.mark.soak
 def test_drivers_are_killed(flow):
     flow = flow(209)
     # The first step is copied in the version that begins the migration: killed there, it never happened.

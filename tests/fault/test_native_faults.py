@@ -30,7 +30,7 @@ def process_of(executor: str) -> int:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("whose", ["target", "source"])
+@pytest.mark.parametrize("whose", ["target", pytest.param("source", marks=pytest.mark.soak)])
 def test_an_executor_is_killed_in_the_middle_of_a_migration(spark, tmp_path, monkeypatch, whose):
     monkeypatch.setenv("MEANDER_RUNTIME_DIR", str(tmp_path / "runtime"))
     load = Load(tmp_path / "in", 11)
