@@ -13,12 +13,15 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from meander.migration.events import EventLog
+from meander.sinks import Sink
 
 PATIENCE_S = 400
 """How long anything may take on a machine that is busy with other things."""
@@ -103,6 +106,37 @@ def files_written(folder: Path) -> pa.Table:
     return pa.concat_tables(tables)
 
 
+def output_files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file and folder that a files sink has committed, with what tells whether it was ever touched again."""
+    paths = [path for batch in folder.glob("batch=*") for path in (batch, *batch.rglob("*"))]
+    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
+
+
+class Several(Sink):
+    """Sinks that take the same output."""
+
+    def __init__(self, *sinks: Any) -> None:
+        self.sinks = sinks
+
+    def prepare(self, *version: Any) -> list[Any]:
+        return [sink.prepare(*version) for sink in self.sinks]
+
+    def commit(self, tokens: list[Any]) -> None:
+        self._with_tokens("commit", tokens)
+
+    def abort(self, tokens: list[Any]) -> None:
+        self._with_tokens("abort", tokens)
+
+    def sweep(self, last: Any) -> None:
+        for sink in self.sinks:
+            sink.sweep(last)
+
+    def _with_tokens(self, action: str, tokens: list[Any]) -> None:
+        for sink, token in zip(self.sinks, tokens, strict=True):
+            if token is not None:
+                getattr(sink, action)(token)
+
+
 def state_of(checkpoint: Path, operator: int = 0, table: str | None = None) -> list[dict[str, Any]]:
     """The committed rows of a state table, read from the checkpoint alone."""
     from meander.checkpoint.reader import Reader
@@ -117,6 +151,17 @@ def side_of(checkpoint: Path, kind: Any) -> list[dict[str, Any]]:
     from meander.checkpoint.reader import Reader
 
     return [row for piece in Reader.open(checkpoint).side(kind) for row in piece.to_pylist()]
+
+
+def at_events(call: Callable[[dict[str, Any]], object], patch: Callable[..., None] = setattr) -> None:
+    """Call this where and when an event happens: unlike for a listener, the query waits for it, with its locks."""
+    emit = EventLog.emit
+
+    def emitted(self: EventLog, event: str, **facts: Any) -> None:
+        emit(self, event, **facts)
+        call({"event": event, **facts})
+
+    patch(EventLog, "emit", emitted)
 
 
 def wait_until(done: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
@@ -161,7 +206,7 @@ def below(pid: int) -> dict[int, tuple[int, str]]:
 def python_workers(pid: int) -> list[int]:
     """The Python processes that run tasks of the Spark application of a driver; not the daemons that fork them."""
     found = below(pid)
-    daemons = {each for each, (_, command) in found.items() if re.search(r" -m \S+\.daemon\b", command)}
+    daemons = {each for each, (_, command) in found.items() if re.search(r" -m (\S+\.daemon|torn)\b", command)}
     return sorted(each for each in daemons if found[each][0] in daemons)
 
 
@@ -182,7 +227,9 @@ def kill(pid: int, how: int = signal.SIGKILL) -> bool:
 class Program:
     """A driver program in a process of its own; it prints one JSON object per line, which are its events."""
 
-    def __init__(self, path: Path, options: dict[str, Any], log: Path) -> None:
+    def __init__(
+        self, path: Path, options: dict[str, Any], log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
         self.events: list[dict[str, Any]] = []
         self.log = log
         environment = {
@@ -190,6 +237,7 @@ class Program:
             "SPARK_LOCAL_DIRS": str(log.parent / "local"),
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+            **(variables or {}),
         }
         with log.open("ab") as errors:
             self.process = subprocess.Popen(

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from meander.control.balancer import LOOK_EVERY_S, Balancer
 from meander.control.policies import policy_factory
 from meander.errors import InvalidOption, QueryFailed
+from meander.migration.events import Listener
 from meander.migration.handle import Migration
-from meander.migration.movable import Listener
 from meander.migration.mover import Mover, operators_of
 from meander.migration.request import Proposal
 from meander.migration.steps import SteeringPatience
@@ -126,8 +126,12 @@ class Attached:
         return list(self._engine.events.entries)
 
     def on_event(self, listener: Listener) -> None:
-        """Call this with every event from here on."""
+        """Call this with every event from here on, as `on_event` of Meander's own queries does."""
         self._engine.subscribe(listener)
+
+    def off_event(self, listener: Listener) -> None:
+        """Do not call this any more; the same function or object that was given to `on_event`."""
+        self._engine.unsubscribe(listener)
 
     @property
     def migration(self) -> Migration | None:
@@ -260,9 +264,9 @@ class Attached:
             self._balancer.stop()
         if self.migration is not None:
             self.migration.cancel()
-            if not self._engine.is_own_thread:
-                self.migration.join()
+            self.migration.join()
         self._engine.close()
+        self._engine.events.deliver()
 
     # --- how -----------------------------------------------------------------------------------
 

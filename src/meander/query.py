@@ -16,8 +16,8 @@ from meander.engine.driver.monitor import Loads
 from meander.engine.driver.run import QueryRun
 from meander.errors import QueryFailed
 from meander.foresight import look_ahead, outlooks_in
+from meander.migration.events import Listener
 from meander.migration.handle import Migration
-from meander.migration.movable import Listener
 from meander.migration.mover import Mover, operators_of
 from meander.migration.request import Proposal
 from meander.options import whole
@@ -120,8 +120,16 @@ class Query:
         return list(self._run.driver.events.entries)
 
     def on_event(self, listener: Listener) -> None:
-        """Call this with every event from here on, where and when it happens: a batch may wait for it."""
+        """Call this with every event from here on: one after the other, in a thread of its own.
+
+        The query does not wait for it, and it may call anything of the query: `migration.cancel`, `rescale`, `stop`.
+        What it raises is logged as a warning.
+        """
         self._run.subscribe(listener)
+
+    def off_event(self, listener: Listener) -> None:
+        """Do not call this any more; the same function or object that was given to `on_event`."""
+        self._run.unsubscribe(listener)
 
     @property
     def migration(self) -> Migration | None:
@@ -184,10 +192,11 @@ class Query:
         self._mover.prefer("mtm", {at: {"outlook": outlook} for at, outlook in outlooks.items()})
         return {self.operators[at]: outlook for at, outlook in outlooks.items()}
 
-    def rebalance(self, tau: float = 0.2, *, operator: str | int | None = None, **options: Any) -> Any:
+    def rebalance(self, tau: float | None = None, *, operator: str | int | None = None, **options: Any) -> Any:
         """Spread the load over the workers that are there, so that none has more than (1 + tau) times its share.
 
-        The options are those of `rescale`.
+        Without a tau that is 0.2, or the smallest that can be kept with bins as they are. One that you name is kept, or
+        `Infeasible` raised. The options are those of `rescale`.
         """
         return self._migrate("rebalance", operator, {**options, "tau": tau})
 
@@ -265,6 +274,7 @@ class Query:
             except Exception:
                 break
         self._run.driver.wind_down()
+        self._run.driver.events.deliver()
         problem = self.exception()
         if problem is not None:
             raise problem
@@ -280,9 +290,10 @@ class Query:
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop; starting again goes on from there."""
-        self._run.driver.stop()
+        self._run.begin_stop()
         for companion in self._companions:
             companion.stop()
         if self._balancer is not None:
             self._balancer.stop()
         self._run.stop()
+        self._run.driver.events.deliver()

@@ -6,37 +6,50 @@
     me.sinks.kafka("host:9092", topic="counts")   through Spark, at least once
     lambda df, batch_id: ...                      a function of your own
 
-A sink is called once for every version, before it is committed, with the rows that changed. If the process dies between
-the two, it is called again with the same number and the same rows: a sink that replaces what it wrote under that
-number is exactly once. The number is Spark's batch id, as long as no idle tick had to run.
+A sink takes a version in two steps. `prepare` gets the rows before the version is committed, keeps them out of its
+readers' sight and returns a token, which is committed with the version. Then `commit` gets the token and shows the
+rows; after a restart it gets the last one again. A sink with one step returns None, and has to cope with a version that
+comes again, and with one that comes too late, from a driver that was replaced. See `docs/write-to-a-sink.md`.
 """
 
 from __future__ import annotations
 
-import threading
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from meander.engine.driver.ports import SinkToken, SinkWrite
 from meander.errors import InvalidOption
+from meander.options import whole
+from meander.prepared import OutputFolder, PreparedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from meander.engine.spark.exchange import SparkOutput
 
+logger = logging.getLogger("meander")
+
 
 class Sink:
-    """Takes the output of every version."""
+    """Takes the output of every version; of a sink of your own, one that overrides `prepare` alone has one step."""
 
-    def write(self, output: SparkOutput, version: int) -> None:
-        """Take one version's output; raise, and the version is not committed."""
-        self.write_frame(output.frame(), version)
-
-    def write_frame(self, rows: DataFrame, version: int) -> None:
-        """Take one version's output as a DataFrame."""
+    def prepare(self, output: SparkOutput, write: SinkWrite) -> SinkToken:
+        """Take one version's output, as `output.frame()` or `output.to_arrow()`; raise, and it is not committed."""
         raise NotImplementedError
+
+    def commit(self, token: SinkToken) -> None:
+        """Show what was prepared; called again after a restart, whether or not it was done."""
+        reason = "if its process was killed, start once with that sink"
+        logger.warning("the last version was prepared for another sink, as %s; %s", token, reason)
+
+    def abort(self, token: SinkToken) -> None:
+        """Remove what was prepared; it will not be committed."""
+
+    def sweep(self, last: SinkWrite) -> None:
+        """Remove what was prepared in writes that are over, and is there still: nobody will commit it."""
 
 
 class Call(Sink):
@@ -45,39 +58,44 @@ class Call(Sink):
     def __init__(self, function: Callable[[DataFrame, int], Any]) -> None:
         self.function = function
 
-    def write_frame(self, rows: DataFrame, version: int) -> None:
+    def prepare(self, output: SparkOutput, write: SinkWrite) -> None:
         """Call the function."""
-        self.function(rows, version)
+        self.function(output.frame(), write.version)
 
 
 class Memory(Sink):
-    """Keeps all output in this process, by version; for small results."""
+    """Keeps the output of the last versions in this process; for small results."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, versions: int = 10_000) -> None:
         self.name = name
-        self._lock = threading.Lock()
-        self._versions: dict[int, pa.Table] = {}
-        self._schema: pa.Schema | None = None
+        self._rows = PreparedRows[pa.Table](whole("versions", versions, 1))
 
-    def write(self, output: SparkOutput, version: int) -> None:
-        """Keep one version's output."""
-        rows = output.to_arrow()
-        with self._lock:
-            self._schema = output.schema
-            self._versions[version] = rows
+    def prepare(self, output: SparkOutput, write: SinkWrite) -> SinkToken:
+        """Keep one version's output out of sight."""
+        return self._rows.prepare(output.to_arrow(), write)
+
+    def commit(self, token: SinkToken) -> None:
+        """Show it; what another process has prepared is gone with it."""
+        if isinstance(token, str):
+            self._rows.commit(token)
+        else:
+            super().commit(token)
+
+    def abort(self, token: SinkToken) -> None:
+        """Forget it."""
+        self._rows.abort(token)
+
+    def sweep(self, last: SinkWrite) -> None:
+        """Forget what was never committed."""
+        self._rows.sweep(last)
 
     def to_arrow(self) -> pa.Table:
-        """Everything that was emitted, oldest first, with the number of its version as `batch`."""
-        with self._lock:
-            versions = sorted(self._versions.items())
-            schema = self._schema
+        """Everything that is kept, oldest first, with the number of its version as `batch`."""
         tables = [
-            rows.add_column(0, "batch", pa.array([version] * len(rows), pa.int64())) for version, rows in versions
+            rows.add_column(0, "batch", pa.array([version] * len(rows), pa.int64()))
+            for version, rows in self._rows.committed()
         ]
-        if not tables:
-            return pa.table({"batch": pa.array([], pa.int64())})
-        assert schema is not None
-        return pa.concat_tables(tables)
+        return pa.concat_tables(tables) if tables else pa.table({"batch": pa.array([], pa.int64())})
 
     def latest(self, *key: str) -> list[dict[str, Any]]:
         """The last row that was emitted for every key, as dictionaries."""
@@ -88,7 +106,7 @@ class Memory(Sink):
         return list(rows.values())
 
     def to_df(self, spark: SparkSession) -> DataFrame:
-        """Everything that was emitted as a DataFrame, also as a view under the sink's name."""
+        """Everything that is kept as a DataFrame, also as a view under the sink's name."""
         frame = spark.createDataFrame(self.to_arrow().combine_chunks())
         frame.createOrReplaceTempView(self.name)
         return frame
@@ -100,13 +118,13 @@ class Console(Sink):
     def __init__(self, rows: int = 20) -> None:
         self.rows = rows
 
-    def write(self, output: SparkOutput, version: int) -> None:
+    def prepare(self, output: SparkOutput, write: SinkWrite) -> None:
         """Print the first rows of one version."""
         from rich.console import Console as Terminal
         from rich.table import Table
 
         head = output.head(self.rows + 1)
-        shown = Table(title=f"batch {version}", title_justify="left")
+        shown = Table(title=f"batch {write.version}", title_justify="left")
         for name in head.column_names:
             shown.add_column(name)
         for row in head.slice(0, self.rows).to_pylist():
@@ -117,14 +135,33 @@ class Console(Sink):
 
 
 class Files(Sink):
-    """Writes each version to a folder `batch=N` of its own, replacing what an earlier attempt left there."""
+    """Writes each version out of sight, and renames it to a folder `batch=N` when it is committed."""
 
-    def __init__(self, path: str, format: str, mode: str, options: dict[str, str]) -> None:
-        self.path, self.format, self.mode, self.options = path.rstrip("/"), format, mode, options
+    def __init__(self, path: str, format: str, options: dict[str, str]) -> None:
+        self.folder, self.format, self.options = OutputFolder.of(path), format, options
 
-    def write_frame(self, rows: DataFrame, version: int) -> None:
-        """Write one version."""
-        rows.write.format(self.format).mode(self.mode).options(**self.options).save(f"{self.path}/batch={version}")
+    def prepare(self, output: SparkOutput, write: SinkWrite) -> SinkToken:
+        """Write one version out of sight."""
+        return self.folder.prepare(write, lambda folder: self.save(output, folder))
+
+    def save(self, output: SparkOutput, folder: str) -> None:
+        """Write one version to a new folder."""
+        output.frame().write.format(self.format).options(**self.options).save(f"file://{folder}")
+
+    def commit(self, token: SinkToken) -> None:
+        """Show a version; also one that was prepared in another folder, before this one took its place."""
+        if isinstance(token, dict):
+            OutputFolder(token["folder"]).commit(token)
+        else:
+            super().commit(token)
+
+    def abort(self, token: SinkToken) -> None:
+        """Remove a version that will not be committed."""
+        OutputFolder(token["folder"]).abort(token)
+
+    def sweep(self, last: SinkWrite) -> None:
+        """Remove what was never committed."""
+        self.folder.sweep(last)
 
 
 class Format(Sink):
@@ -135,14 +172,14 @@ class Format(Sink):
     ) -> None:
         self.format, self.mode, self.options, self.shape = format, mode, options, shape
 
-    def write_frame(self, rows: DataFrame, version: int) -> None:
+    def prepare(self, output: SparkOutput, write: SinkWrite) -> None:
         """Write one version."""
-        self.shape(rows).write.format(self.format).mode(self.mode).options(**self.options).save()
+        self.shape(output.frame()).write.format(self.format).mode(self.mode).options(**self.options).save()
 
 
-def memory(name: str = "output") -> Memory:
-    """Keep all output in this process; read it with `to_arrow`, `latest` or `to_df`."""
-    return Memory(name)
+def memory(name: str = "output", versions: int = 10_000) -> Memory:
+    """Keep the output of the last versions in this process; read it with `to_arrow`, `latest` or `to_df`."""
+    return Memory(name, versions)
 
 
 def console(rows: int = 20) -> Console:
@@ -151,8 +188,8 @@ def console(rows: int = 20) -> Console:
 
 
 def files(path: str, format: str = "parquet", **options: str) -> Files:
-    """Write to a folder in any of Spark's file formats, one folder `batch=N` per version; replays replace theirs."""
-    return Files(str(path), format, "overwrite", options)
+    """Write to a folder in any of Spark's file formats, one folder `batch=N` per version, which appears at once."""
+    return Files(str(path), format, options)
 
 
 def format(name: str, mode: str = "append", **options: str) -> Format:

@@ -132,7 +132,7 @@ class Stream:
         """Start the query; it runs until it is stopped, fails, or its trigger says it is done.
 
         Args:
-            checkpoint: folder or URI for state and progress. Starting again with the same one goes on where it ended.
+            checkpoint: folder for state and progress. Starting again with the same one goes on where it ended.
             sink: one of `me.sinks`, or a function of (df, batch_id).
             workers: how many workers own the bins; by default one for each core of the executors, of which those that
                 Spark was set up with are waited for. A query that was rescaled while it ran stays so when it is
@@ -142,8 +142,8 @@ class Stream:
             name: the query's name, a-z, 0-9, _ and -.
             control: a stream of moves: a streaming DataFrame of (batch, bin, worker), and operator if there are
                 several. As of that batch the worker owns the bin; it is copied before, if there is time.
-            settings: snapshot_every, retain, fsync, idle_after_s, idle_time, at_end, attempts, hand_over_bytes,
-                copy_bytes, copy_ms, release_after; see `meander.engine.driver.settings.Settings`.
+            settings: snapshot_every, retain, retain_side, fsync, idle_after_s, idle_time, at_end, attempts,
+                hand_over_bytes, copy_bytes, copy_ms, release_after; see `meander.engine.driver.settings.Settings`.
         """
         if not self.nodes:
             raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")

@@ -15,6 +15,7 @@ from contract.kinds import Rows
 from meander.checkpoint.location import Location
 from meander.clock import SystemClock
 from meander.engine.driver.attempts import Stopped
+from meander.engine.driver.ports import SinkToken, SinkWrite
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.migration.control_stream import ControlStream
@@ -30,9 +31,9 @@ class GatedSink(MemorySink):
         super().__init__()
         self.gate = gate
 
-    def write(self, rows: pa.Table, version: int) -> None:
+    def prepare(self, output: pa.Table, write: SinkWrite) -> SinkToken:
         self.gate.pass_through()
-        super().write(rows, version)
+        return super().prepare(output, write)
 
 
 class QueuedStream(InProcessStream):
@@ -119,7 +120,7 @@ class InProcessCase(Case):
         settings = Settings(str(self.checkpoint), workers, **{"copy_ms": 1e9, **options})
         launch = InProcessLaunch(
             operators, Location.of(self.checkpoint), self.cluster, jobs, settings, SystemClock(), requested,
-            stream=QueuedStream,
+            stream=QueuedStream, background=True,
         )  # fmt: skip
         self.run = QueryRun(launch)
         self.stream = self.run.stream
@@ -148,7 +149,7 @@ class InProcessCase(Case):
         rows = [dict(zip(("batch", "bin", "worker"), move, strict=True)) for move in moves]
         driver = self.run.driver
         with driver.loop.lock:
-            ControlStream(driver.coordinator, driver.settings.budget).take(rows, 3)
+            ControlStream(driver.coordinator, driver.settings.budget).take(rows, 3, self.stream.next_batch - 1)
 
     def lose_worker(self, worker: int, for_good: bool = False) -> None:
         place = self.run.driver.placement.places[worker]

@@ -48,15 +48,16 @@ class SharedSession:
         cls.session, cls.master = None, None
 
 
-class GatedMemory(me.sinks.Sink):
+class GatedMemory(me.sinks.Memory):
     """A sink in memory behind a gate."""
 
     def __init__(self, gate: Gate) -> None:
-        self.gate, self.memory = gate, me.sinks.memory()
+        super().__init__("output")
+        self.gate = gate
 
-    def write(self, *version: Any) -> None:
+    def prepare(self, *version: Any) -> Any:
         self.gate.pass_through()
-        self.memory.write(*version)
+        return super().prepare(*version)
 
 
 class SparkCase(Case):
@@ -81,7 +82,7 @@ class SparkCase(Case):
         self._feed.add(batch)
 
     def output(self) -> Rows:
-        return self._sink.memory.to_arrow().to_pylist()
+        return self._sink.to_arrow().to_pylist()
 
     def steer(self, *moves: tuple[int, int, int]) -> None:
         assert self._control is not None

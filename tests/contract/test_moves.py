@@ -11,7 +11,7 @@ import pytest
 import meander as me
 from contract.kinds import words
 from contract.runtimes import BINS, BY_BATCHES, EVERYWHERE, ON_SPARK
-from streams import PATIENCE_S
+from streams import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -216,6 +216,7 @@ def test_progress_and_events_follow_every_phase_of_every_step(runtime):
         looks.append(move.progress)
     assert move.wait(PATIENCE_S)
     check_progress([*looks, move.progress])
+    wait_until(lambda: calls[-1] == case.query.events[-1], "the last event")
     check_events(calls, case.query.events, move.number)
     case.finish()
 

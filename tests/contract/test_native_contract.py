@@ -13,7 +13,7 @@ import pytest
 import meander as me
 from contract import runtimes
 from pour import PARTITIONS, Load, counts, on, plain_session, started
-from streams import BRIEF, PATIENCE_S, kill, wait_until
+from streams import BRIEF, PATIENCE_S, at_events, kill, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -167,13 +167,13 @@ def test_rebalance_gives_every_executor_its_share(attachment):
 
 
 @pytest.mark.slow
-def test_move_and_progress_from_nothing_to_everything(attachment):
+def test_move_and_progress_from_nothing_to_everything(attachment, monkeypatch):
     attached = attachment.attached
     executors = attachment.crowd()
     looks = []
     targets = {0: executors[1], 1: executors[2]}
     before = attached.assignment[attached.operators[0]]
-    attached.on_event(lambda _: looks.append(attached.migration.progress))
+    at_events(lambda _: looks.append(attached.migration.progress), monkeypatch.setattr)
     move = attached.move(targets, schedule="fluid")
     assert move.wait(PATIENCE_S)
     after = attached.assignment[attached.operators[0]]

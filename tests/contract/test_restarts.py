@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import meander as me
 from contract.runtimes import BY_BATCHES, EVERYWHERE
 from streams import PATIENCE_S
 
@@ -62,4 +63,25 @@ def test_each_start_may_have_another_number_of_workers(runtime):
         assert len(case.query.workers) == workers
         # Only whoever owns bins has rows.
         assert {part["worker"] for part in case.query.last_progress["workers"]} == set(case.query.workers)
+    case.finish()
+
+
+@pytest.mark.parametrize("runtime", EVERYWHERE, indirect=True)
+def test_a_start_that_is_refused_leaves_the_query_alone_that_runs(runtime):
+    case = runtime.start("count", name="one", **BY_BATCHES)
+    case.flow()
+    slips: dict[str, dict] = {"the checkpoint has 16 bins, not 32": {"name": "two", "bins": 32}}
+    if runtime.name != "inprocess":
+        slips |= {
+            "Spark refuses the stream: .*now and then": {"name": "two", "trigger": {"processingTime": "now and then"}},
+            "a query of the name 'one' runs in this session": {},
+        }
+    options = case.options
+    for sentence, slip in slips.items():
+        case.options = {**options, **slip}
+        with pytest.raises(me.MeanderError, match=sentence):
+            case.launch()
+        case.flow()
+        assert case.query.exception() is None
+    case.options = options
     case.finish()

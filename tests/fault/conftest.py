@@ -57,6 +57,7 @@ class Case:
         total = {each: n for found in expected for each, n in found.items()}
         assert {(row["key"],): row["count"] for row in state_of(self.root / "ck")} == total
         assert by_batch(files_written(self.root / "out"), ["key"]) == dict(enumerate(expected))
+        assert not list((self.root / "out" / ".prepared").iterdir()), "nobody will commit it"
 
 
 @pytest.fixture

@@ -91,14 +91,19 @@ def operator(keyed):
 class Telling(me.sinks.Files):
     """Writes files, and says so; slowly, if it is asked to."""
 
-    def write_frame(self, rows, version):
-        tell("sink", version=version)
+    def prepare(self, output, write):
+        tell("sink", version=write.version)
         time.sleep(OPTIONS.get("sink_s", 0))
-        super().write_frame(rows, version)
+        return super().prepare(output, write)
+
+    def commit(self, token):
+        super().commit(token)
+        if OPTIONS.get("die") == ["shown", token["version"]]:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def die_at(moment, version):
-    """Kill this process right before or right after a version's manifest."""
+    """Kill this process right before or right after a version's manifest; "shown": when the sink has shown it."""
     append = Log.append
 
     def appended(self, commit):
@@ -117,7 +122,7 @@ def main():
     spark = me.session(OPTIONS.get("master", "local[2]"), **OPTIONS.get("spark", {}))
     spark.sparkContext.setLogLevel("OFF")
     feed = Feed(Path(OPTIONS["input"]), as_ints([]).schema)
-    sink = Telling(OPTIONS["output"], "parquet", "overwrite", {})
+    sink = Telling(OPTIONS["output"], "parquet", {})
     stream = operator(me.stream(feed.read(spark)).key_by("key"))
     query = stream.start(
         OPTIONS["checkpoint"], sink, workers=2, bins=64, snapshot_every=4, trigger={"availableNow": True}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 
 import meander as me
 from meander.engine.spark.gateway import Gateway
-from streams import PATIENCE_S, Feed, as_ints, wait_until
+from streams import PATIENCE_S, Feed, as_ints, at_events, wait_until
 
 OPTIONS = json.loads(sys.argv[1])
 SIGNALS = Path(OPTIONS["signals"])
@@ -33,32 +32,26 @@ def tell(event, **facts):
 class Telling(me.sinks.Files):
     """Writes files through Spark, and says so."""
 
-    def write_frame(self, rows, version):
-        tell("sink", version=version)
-        super().write_frame(rows, version)
+    def prepare(self, output, write):
+        tell("sink", version=write.version)
+        return super().prepare(output, write)
 
 
-class Quick(me.sinks.Sink):
+class Quick(me.sinks.Files):
     """Writes files from here, where a job of Spark's for each version would be most of the work."""
 
-    def write(self, output, version):
-        rows = output.to_arrow()
-        folder = Path(OPTIONS["output"]) / f"batch={version}"
-        hidden = folder.with_name(f"_{version}")
-        shutil.rmtree(hidden, ignore_errors=True)
-        hidden.mkdir(parents=True)
-        pq.write_table(rows, hidden / "part.parquet")
-        (hidden / "_SUCCESS").touch()
-        shutil.rmtree(folder, ignore_errors=True)
-        hidden.rename(folder)
+    def save(self, output, folder):
+        Path(folder).mkdir(parents=True)
+        pq.write_table(output.to_arrow(), f"{folder}/part.parquet")
+        (Path(folder) / "_SUCCESS").touch()
 
 
 class Hook:
-    """Listens to a query, and holds it once in the phase that is asked for."""
+    """Holds a query once in the phase that is asked for."""
 
     def __init__(self, query, gateway):
         self.query, self.gateway, self.phase, self.step, self.flips, self.count = query, gateway, None, None, 0, 0
-        query.on_event(self)
+        at_events(self)
 
     def hold(self, phase, step):
         """Hold the migration that begins next when this step enters this phase; -1 is the last step."""
@@ -182,7 +175,7 @@ def main():
     spark, gateway = session()
     feed = Feed(Path(OPTIONS["input"]), as_ints([]).schema)
     quick = OPTIONS.get("quick", False)
-    sink = Quick() if quick else Telling(OPTIONS["output"], "parquet", "overwrite", {})
+    sink = (Quick if quick else Telling)(OPTIONS["output"], "parquet", {})
     settings = {"workers": 2, "bins": 32, "snapshot_every": 4, "idle_after_s": 0.5, **OPTIONS.get("settings", {})}
     query = None
     try:

@@ -85,8 +85,10 @@ def test_executors_of_a_standalone_cluster(case, cluster):
 def test_drivers_at_random_moments_and_beside_the_manifest(case):
     case = case(batches=16, seed=106)
     jvm = "org.apache.spark.deploy.SparkSubmit"
-    # Right before and right after a manifest; then the driver's Python or its JVM, at a random moment.
-    for options in ({"die": ["before", 2]}, {"die": ["after", 4]}, {"kill": "python"}, {"kill": "jvm"}):
+    # Right before and right after a manifest, and when the sink has shown a version; then the driver's Python or its
+    # JVM, at a random moment.
+    deaths = [{"die": ["before", 2]}, {"die": ["after", 4]}, {"die": ["shown", 5]}, {"kill": "python"}, {"kill": "jvm"}]
+    for options in deaths:
         victim = options.pop("kill", None)
         program = case.start(sink_s=0.2, **options)
         if victim is not None:

@@ -9,7 +9,7 @@ import pytest
 
 import meander as me
 from pour import PARTITIONS, Load, counts, on, plain_session, started
-from streams import PATIENCE_S, below, kill, wait_until
+from streams import PATIENCE_S, at_events, below, kill, wait_until
 
 pytestmark = pytest.mark.fault
 
@@ -46,7 +46,7 @@ def test_an_executor_is_killed_in_the_middle_of_a_migration(spark, tmp_path, mon
             if event["event"] == "steered" and not killed:
                 killed.append(kill(process_of(victim)))
 
-        attached.on_event(strike)
+        at_events(strike, monkeypatch.setattr)
         moving = attached.move(dict.fromkeys(range(PARTITIONS), target), schedule="fluid")
         assert moving.wait(PATIENCE_S)
         assert killed == [True]

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from streams import kill, wait_until
+from streams import kill, output_files, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 
@@ -52,3 +52,22 @@ def test_a_sleeping_driver_is_fenced(case, moment):
     claims = [epoch for epoch, kind in log if kind == "claim"]
     assert len(claims) == 2
     assert {epoch for epoch, _ in log[before:]} == {claims[1]}
+
+
+def test_a_driver_that_wakes_in_its_sink_touches_no_committed_output(case):
+    case = case(batches=5, rows=500, seed=108)
+    first = case.start(sink_s=1.0)
+    first.wait_for("sink", 2)
+    asleep = first.tree()
+    for pid in asleep:
+        kill(pid, signal.SIGSTOP)
+    case.finish(case.start())
+    committed = output_files(case.root / "out")
+
+    for pid in asleep:
+        kill(pid, signal.SIGCONT)
+    assert first.wait() == 3, first.text()
+    (failed,) = first.told("failed")
+    assert failed["kind"] == "Fenced", failed
+    assert output_files(case.root / "out") == committed
+    case.check()

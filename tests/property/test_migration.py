@@ -1,4 +1,4 @@
-"""The production driver in a stream in which everything goes wrong; and that the simulation sees what is wrong.
+"""The production driver in a stream in which everything goes wrong. That the simulation sees it: `test_mutants`.
 
 A test that fails names its seed: `Simulation(seed).run()` tells the same story again.
 """
@@ -7,31 +7,18 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import fields
 
-import numpy as np
 import pytest
 
-from meander.engine.driver.batch_loop import BatchLoop
-from meander.engine.driver.version import Version
-from meander.engine.worker.catch_up import update
-from meander.migration.coordinator import Coordinator
-from meander.migration.movable import EventLog
-from meander.migration.orders import Planned
-from meander.migration.protocol import Protocol
-from meander.migration.steps import NO_LIMIT
-from meander.testing import model
+from meander.migration.events import EventLog
 from meander.testing.faults import FaultRates
-from meander.testing.simulation import Simulation, Violation
+from meander.testing.simulation import Simulation
 
 
 def seeds(quick: int, count: int) -> list:
     """So many stories, the first ones of them in every run."""
     return [seed if seed < quick else pytest.param(seed, marks=pytest.mark.slow) for seed in range(count)]
-
-
-MOST_SEEDS = 1000
-"""Within so many seeds a driver that is broken must be found out; all of them are within ten."""
 
 
 @pytest.fixture(autouse=True)
@@ -130,132 +117,3 @@ def test_all_that_can_happen_happens(monkeypatch):
     events = {"flipping", "released", "lost", "executors", "refused", "workers", "dismissed"}
     others = {"done", "replaced", "cancelled", "failed", "ticks", "two operators", "resumed", "journals"}
     assert not {name for name in faults | events | others if not seen[name]}, seen
-
-
-# --- the simulation sees what is wrong -----------------------------------------------------------
-
-
-def killed_by():
-    """What is said of the first seed at which a broken driver comes to grief."""
-    for seed in range(MOST_SEEDS):
-        try:
-            Simulation(seed).run()
-        except Violation as violation:
-            return str(violation)
-    return "nothing"
-
-
-@pytest.fixture
-def skips_repairs(monkeypatch):
-    monkeypatch.setattr(Coordinator, "repair", lambda self, lost: None)
-
-
-@pytest.fixture
-def flips_before_the_last_delta(monkeypatch):
-    real = Version.controls
-
-    def hasty(self, *arguments):
-        controls = real(self, *arguments)
-        return tuple(control._replace(advance=()) for control in controls) if self.orders.flips else controls
-
-    monkeypatch.setattr(Version, "controls", hasty)
-
-
-@pytest.fixture
-def keeps_released_copies(monkeypatch):
-    real = Protocol.on
-
-    def hoarding(self, event):
-        if isinstance(event, Planned):
-            event = replace(event, budget=replace(event.budget, release_after=1 << 20, keep_bytes=NO_LIMIT))
-        return real(self, event)
-
-    monkeypatch.setattr(Protocol, "on", hoarding)
-
-
-@pytest.fixture
-def forgets_the_journal(monkeypatch):
-    real = Coordinator.note
-    monkeypatch.setattr(
-        Coordinator, "note", lambda self: {name: each for name, each in real(self).items() if name != "migration"}
-    )
-
-
-@pytest.fixture
-def doubles_ticks(monkeypatch):
-    real = BatchLoop.tick
-
-    def twice(self):
-        real(self)
-        real(self)
-
-    monkeypatch.setattr(BatchLoop, "tick", twice)
-
-
-@pytest.fixture
-def does_not_advance_copies(monkeypatch):
-    """The deltas that others wrote do not reach whoever holds a copy."""
-    real = Version.controls
-
-    def own(self, *arguments):
-        return tuple(
-            control._replace(advance=tuple(ref for ref in control.advance if ref["worker"] == control.worker))
-            for control in real(self, *arguments)
-        )
-
-    monkeypatch.setattr(Version, "controls", own)
-
-
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        "skips_repairs", "flips_before_the_last_delta", "keeps_released_copies", "forgets_the_journal",
-        "doubles_ticks", "does_not_advance_copies",
-    ],
-)  # fmt: skip
-def test_a_broken_driver_is_caught(request, mutant):
-    request.getfixturevalue(mutant)
-    assert killed_by().startswith("seed ")
-
-
-def _too_little(note, protocol):
-    return {**note, "steps": note["steps"][1:]}
-
-
-def _too_much(note, protocol):
-    flip = protocol.flipping
-    again = [] if flip is None else [{"number": flip.number, "moves": [list(move) for move in flip.moves]}]
-    return {**note, "steps": [*again, *note["steps"]]}
-
-
-@pytest.mark.parametrize("wrong", [_too_little, _too_much])
-def test_a_journal_that_forgets_or_repeats_a_step_is_caught(monkeypatch, wrong):
-    real = Protocol.to_json
-
-    def written(protocol):
-        note = real(protocol)
-        return note if note is None else wrong(note, protocol)
-
-    monkeypatch.setattr(Protocol, "to_json", written)
-    assert killed_by().startswith("seed ")
-
-
-none = np.empty(0, np.int64)
-
-
-def keeps_what_it_should_release(held, version, wanted):
-    return replace(update(held, version, wanted), release=none)
-
-
-def takes_what_it_holds_to_be_current(held, version, wanted):
-    return replace(update(held, wanted.version - 1, wanted), advance=False)
-
-
-def installs_nothing(held, version, wanted):
-    return replace(update(held, version, wanted), install=none)
-
-
-@pytest.mark.parametrize("broken", [keeps_what_it_should_release, takes_what_it_holds_to_be_current, installs_nothing])
-def test_a_broken_worker_is_caught(monkeypatch, broken):
-    monkeypatch.setattr(model, "update", broken)
-    assert killed_by().startswith("seed ")

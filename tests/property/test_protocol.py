@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import examples
+from meander.migration.control_rows import ControlRow, ControlRows
 from meander.migration.orders import (
     Cancelled,
     Committed,
+    Controlled,
     Copy,
     Entered,
     Finished,
@@ -47,6 +49,7 @@ class Story:
         self.protocol, self.version, self.count = Protocol(), 0, 0
         self.targets, self.orders = {}, []
         self.phases, self.ways, self.seen = {}, Counter(), Counter()
+        self.control = ControlRows()
 
     def some_owners(self):
         return [self.rng.choice(sorted(self.alive)) for _ in range(self.bins)]
@@ -90,6 +93,22 @@ class Story:
         )  # fmt: skip
         self.on(Planned(self.count, tuple(steps), budget))
 
+    def steer(self):
+        """Rows of a control stream come, for batches after the one that is open."""
+        rows = [
+            ControlRow(
+                self.version + self.rng.randint(1, 5), self.rng.randrange(self.operators),
+                self.rng.randrange(self.bins), self.rng.choice(sorted(self.alive)),
+            )
+            for _ in range(self.rng.randint(1, 4))
+        ]  # fmt: skip
+        self.control = self.control.with_rows(rows, CopyBudget(release_after=self.rng.choice([0, 2])))
+        self.see_control()
+
+    def see_control(self):
+        owners = [np.array(each) for each in self.owners]
+        self.on(Controlled(self.control.steps(owners, [[10] * self.bins] * self.operators), self.control.budget))
+
     def step(self, number, moves):
         chance = 1.0 if self.eager else self.rng.random()
         at = self.version + self.rng.randint(0, 5) if chance < 0.1 else None
@@ -104,6 +123,7 @@ class Story:
         self.lose(worker)
         for owners in self.owners:
             owners[:] = [self.rng.choice(sorted(self.alive)) if owner == worker else owner for owner in owners]
+        self.control = self.control.without({worker})
 
     def disturb(self):
         chance = self.rng.random()
@@ -115,10 +135,13 @@ class Story:
             worker = self.rng.choice(sorted(self.alive))
             self.let_go(worker)
             self.on(Gone(frozenset({worker})))
+            self.see_control()
         elif chance < 0.37:
             self.on(Cancelled("enough"))
         elif chance < 0.6:
             self.plan()
+        elif chance < 0.75 and not self.eager:
+            self.steer()
 
     # --- versions --------------------------------------------------------------------------------
 
@@ -146,6 +169,12 @@ class Story:
         resumed = Protocol.from_json(json.loads(json.dumps(self.protocol.to_json())))
         assert resumed.steps == self.protocol.left
         self.owners = self.owners_then(self.orders)
+        for row in self.control.rows:
+            if row.batch == self.version:
+                self.seen["row"] += 1
+                assert self.owners[row.operator][row.bin] == row.worker, f"{row} is not in effect"
+                for target in self.targets.values():  # it decides for every plan that was made before
+                    target[row.operator][row.bin] = row.worker
         beside = defaultdict(set)
         for told in self.orders:
             match told:
@@ -161,6 +190,8 @@ class Story:
         self.on(Committed(self.version, {at: self.flags(bins) for at, bins in self.has.items()}))
         if resumed.busy:
             assert self.protocol.steps == resumed.steps, "who starts again goes on where this one is"
+        self.control = self.control.after(self.version)
+        self.see_control()
         self.version += 1
 
     def flags(self, bins):
@@ -185,7 +216,8 @@ class Story:
         """Nothing goes wrong any more: whatever is under way ends, and how soon is known."""
         protocol, budget = self.protocol, self.protocol.budget
         steps, patience = protocol.steps, budget.patience
-        last = max((step.at - self.version for step in steps if step.at is not None), default=0)
+        dated = (*steps, *protocol.control)
+        last = max((step.at - self.version for step in dated if step.at is not None), default=0)
         for _ in range(
             sum((len(s.moves) + 2) * (patience + 1) for s in steps) + max(0, last) + budget.release_after + 4
         ):
@@ -213,7 +245,7 @@ class Story:
                 case Hold(operator, worker, bins) | Copy(operator, worker, bins):
                     assert all(after[operator][bin_] != worker for bin_ in bins), f"{told} of bins it owns"
                 case Snapshot(operator, worker, bins):
-                    assert all(self.owners[operator][bin_] == worker for bin_ in bins), f"{told} of bins of others"
+                    assert all(after[operator][bin_] == worker for bin_ in bins), f"{told} of bins of others"
         assert len([told for told in orders if isinstance(told, Flip)]) <= 1
 
     def check_target(self, target):
@@ -250,7 +282,7 @@ def test_a_plan_made_when_all_is_quiet_is_in_effect_in_the_end(seed):
 def test_all_that_can_happen_happens():
     """Else the properties would be about less than they say."""
     seen = sum((Story(seed).live().seen for seed in range(20)), Counter())
-    rare = {"done", "replaced", "cancelled", "failed", "Flip", "Hold", "Copy", "Snapshot"}
+    rare = {"done", "replaced", "cancelled", "failed", "Flip", "Hold", "Copy", "Snapshot", "row"}
     assert not {name for name in rare if seen[name] < 5}, seen
 
 

@@ -75,10 +75,11 @@ def test_patterns_are_exact_through_a_rescale_a_crash_in_the_loop_and_a_restart(
     class Fragile(type(sink)):
         """A sink in memory that can fail: what a version has left by then is there when it is made again."""
 
-        def write(self, output, version):
-            super().write(output, version)
+        def prepare(self, output, write):
+            token = super().prepare(output, write)
             if failing:
                 raise RuntimeError(failing.pop())
+            return token
 
     sink = Fragile("patterns")
 
@@ -112,7 +113,7 @@ def test_patterns_are_exact_through_a_rescale_a_crash_in_the_loop_and_a_restart(
         search.settle()
     assert search.query.version == version
     search.stop()
-    assert [int(path.stem) for path in (tmp_path / "ck/feedback/waiting").iterdir()] == [version + 1]
+    assert [int(path.name.split("-")[1]) for path in (tmp_path / "ck/feedback/waiting").iterdir()] == [version + 1]
     search = start(None)
     talk.add()
     search.settle()

@@ -11,7 +11,19 @@ import pytest
 
 import meander as me
 from meander.outlook.practice import Effort
-from streams import BRIEF, PATIENCE_S, Feed, by_batch, cut, executors, files_written, recounted, state_of, wait_until
+from streams import (
+    BRIEF,
+    PATIENCE_S,
+    Feed,
+    Several,
+    by_batch,
+    cut,
+    executors,
+    files_written,
+    recounted,
+    state_of,
+    wait_until,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -38,12 +50,7 @@ def test_counts_equal_a_recount_and_each_worker_has_an_executor(spark, tmp_path)
     stream = me.stream(feed.read(spark)).key_by("word").count()
     memory, files = me.sinks.memory(), me.sinks.files(str(tmp_path / "out"))
 
-    class Both(me.sinks.Sink):
-        def write(self, *told):
-            memory.write(*told)
-            files.write(*told)
-
-    query = stream.start(tmp_path / "ck", Both(), snapshot_every=2, trigger=NOW)
+    query = stream.start(tmp_path / "ck", Several(memory, files), snapshot_every=2, trigger=NOW)
     query.await_termination(PATIENCE_S)
     expected = {number: found for number, found in enumerate(recounted(batches, ["word"])) if found}
     assert by_batch(memory.to_arrow(), ["word"]) == expected

@@ -34,11 +34,11 @@ class LastWords(me.sinks.Memory):
         self.left: int | None = None
         """So many versions more are taken; None: all."""
 
-    def write(self, output, version):
+    def prepare(self, output, write):
         if self.left == 0:
             raise me.QueryFailed("the driver is gone")
         self.left = None if self.left is None else self.left - 1
-        super().write(output, version)
+        return super().prepare(output, write)
 
 
 class Case:

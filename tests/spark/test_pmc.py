@@ -203,7 +203,7 @@ def test_exactly_is_refused_for_what_is_too_large_with_a_way_out(tmp_path):
         ({"transitions": [[1.0]]}, "transitions must be made by Transitions.of or Transitions.given, not a list"),
         ({"effort": 5}, r"effort must be an Effort, such as Effort\(rounds=5\), not 5"),
         ({"drift": 2, "exactly": False}, "drift is 2; it is how much a load changes between migrations"),
-        ({"path": "hdfs://there/it/is"}, "path is 'hdfs://there/it/is'; give a folder"),
+        ({"path": "hdfs://there/it/is"}, "path is hdfs://there/it/is, and hdfs: cannot be used yet; give a folder"),
     ],
 )
 @pytest.mark.parametrize("exactly", [None, True, False])

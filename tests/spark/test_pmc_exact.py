@@ -164,7 +164,7 @@ def test_a_folder_that_executors_do_not_see_is_refused(spark, bins, tmp_path, mo
     monkeypatch.setattr(pmc_exact, "run", _blind(pmc_exact.run))
     with pytest.raises(InvalidOption, match="the executors do not see .*; give a path"):
         exact(spark, *bins, PAPER, 0.4, path=tmp_path, **SMALL)
-    with pytest.raises(InvalidOption, match="path is 'hdfs://there/it/is'; give a folder"):
+    with pytest.raises(InvalidOption, match="path is hdfs://there/it/is, and hdfs: cannot be used yet; give a folder"):
         exact(spark, *bins, PAPER, path="hdfs://there/it/is")
 
 

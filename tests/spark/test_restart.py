@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import meander as me
+from meander.checkpoint.reader import Reader
 from meander.errors import ChangedQuery, ForeignCheckpoint
 from streams import PATIENCE_S, Feed, as_ints, by_batch, side_of
 
@@ -18,8 +19,6 @@ NOW = {"availableNow": True}
 
 def committed(checkpoint) -> int:
     """The last committed version, read from the checkpoint alone."""
-    from meander.checkpoint.reader import Reader
-
     return Reader.open(checkpoint).log.index.version
 
 
@@ -83,6 +82,47 @@ def test_a_batch_committed_by_us_and_not_by_spark_is_not_done_twice(spark, tmp_p
     query.await_termination(PATIENCE_S)
     assert query.version == 2
     assert by_batch(sink.to_arrow(), ["key"]) == {2: {(2,): 3}}
+
+
+def test_a_folder_with_spaces_and_percent_signs_holds_all_of_the_checkpoint(spark, tmp_path, kept, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stream = me.stream(kept.read(spark)).key_by("key").count()
+    for place in ("my check%20point", (tmp_path / "other check%point").as_uri()):
+        sink = me.sinks.memory()
+        stream.start(place, sink, workers=2, bins=64, trigger=NOW).await_termination(PATIENCE_S)
+        assert {row["key"]: row["count"] for row in sink.latest("key")} == {1: 4, 2: 2}
+    for name in ("my check%20point", "other check%point"):
+        assert {each.name for each in (tmp_path / name).iterdir()} >= {"meander.json", "manifests", "spark"}
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["ck", "in", "my check%20point", "other check%point"]
+
+
+def test_logs_of_spark_that_a_loss_of_power_has_torn_are_mended(spark, tmp_path, kept):
+    one = pa.table({"key": [2], "word": ["z"]}, schema=kept.schema)
+    stream = me.stream(kept.add(one).read(spark)).key_by("key").count()
+    out = str(tmp_path / "out")
+
+    def run():
+        query = stream.start(tmp_path / "ck", me.sinks.files(out), workers=2, bins=64, trigger=NOW, fsync=True)
+        query.await_termination(PATIENCE_S)
+        return query.version
+
+    assert run() == 2
+    logs = tmp_path / "ck" / "spark"
+    before = (logs / "offsets" / "2").read_bytes()
+    (logs / "offsets" / "2").write_bytes(b"")
+    (logs / "commits" / "2").unlink()
+    kept.add(one)
+    assert run() == 3
+    assert (logs / "offsets" / "2").read_bytes() == before
+    (logs / "offsets" / "3").unlink()
+    (logs / "commits" / "3").write_bytes(b"")
+    (logs / "offsets" / "4").write_bytes(before[:-3])
+    kept.add(one)
+    assert run() == 4
+    rows = spark.read.parquet(out).collect()
+    assert sorted((row["batch"], row["key"], row["count"]) for row in rows) == [(2, 2, 3), (3, 2, 4), (4, 2, 5)]
+    reader = Reader.open(tmp_path / "ck")
+    assert {row["key"]: row["count"] for piece in reader.state(0, "count") for row in piece.to_pylist()} == {1: 4, 2: 5}
 
 
 def test_rows_without_a_key_are_dead_letters(spark, tmp_path):

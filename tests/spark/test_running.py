@@ -5,6 +5,9 @@ How it waits, stops, fails and goes on without rows is in tests/contract.
 
 from __future__ import annotations
 
+import json
+
+import pyarrow as pa
 import pytest
 
 import meander as me
@@ -39,6 +42,19 @@ def test_a_running_query_tells_what_it_does_and_stops_when_it_is_told(spark, tmp
     assert query.misrouted == 0
     assert {row["key"]: row["count"] for row in sink.latest("key")} == {1: 1, 2: 3, 3: 2}
     query.stop()
+
+
+def test_spark_counts_the_rows_of_every_batch_once(spark, tmp_path):
+    """Also those of the first one, which is looked at before it is processed."""
+    rows = pa.table({"key": list(range(90))})
+    feed = Feed(tmp_path / "in", rows.schema).add(rows.slice(0, 40), rows.slice(40, 20), rows.slice(60))
+    sink = me.sinks.memory()
+    query = me.stream(feed.read(spark)).key_by("key").count().start(tmp_path / "ck", sink, workers=2)
+    query.process_all_available()
+    progress = [json.loads(each.json) for each in spark.streams.get(query.id).recentProgress]
+    query.stop()
+    assert [each["numInputRows"] for each in progress if each["numInputRows"]] == [40, 20, 30]
+    assert len(sink.latest("key")) == 90
 
 
 def test_two_queries_run_side_by_side(spark, tmp_path):

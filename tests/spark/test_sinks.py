@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from streams import PATIENCE_S, Feed, as_ints, by_batch, cut, files_written, recounted
+from streams import PATIENCE_S, Feed, Several, as_ints, by_batch, cut, files_written, recounted
 
 pytestmark = pytest.mark.spark
 
@@ -37,24 +37,29 @@ def test_files_hold_each_version_once_also_after_a_replay(spark, tmp_path):
     files = me.sinks.files(str(tmp_path / "out"))
     called = []
 
-    def files_then_failure(df, version):
-        called.append(version)
-        files.write_frame(df, version)
-        if version == 2:
-            raise RuntimeError("the network is down")
+    class FilesThenFailure(me.sinks.Files):
+        def prepare(self, output, write):
+            called.append(write.version)
+            token = super().prepare(output, write)
+            if write.version == 2:
+                raise RuntimeError("the network is down")
+            return token
 
-    query = start(stream, tmp_path, files_then_failure)
+    query = start(stream, tmp_path, FilesThenFailure(str(tmp_path / "out"), "parquet", {}))
     with pytest.raises(RuntimeError, match="the network is down"):
         query.await_termination(PATIENCE_S)
     assert str(query.exception()) == "the network is down"
     assert called == [0, 1, 2]
     assert commits(tmp_path) == 2
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {".prepared", "batch=0", "batch=1"}
+    assert spark.read.parquet(str(tmp_path / "out")).select("batch").distinct().count() == 2
 
     query = start(stream, tmp_path, files)
     query.await_termination(PATIENCE_S)
     assert query.exception() is None
     expected = {number: found for number, found in enumerate(recounted(batches, ["key"])) if found}
     assert by_batch(files_written(tmp_path / "out"), ["key"]) == expected
+    assert not list((tmp_path / "out" / ".prepared").iterdir())
     assert query.misrouted == 0
 
 
@@ -106,14 +111,13 @@ def test_large_output_goes_through_files_and_can_be_read_twice_and_kept(spark, t
     memory, files = me.sinks.memory(), me.sinks.files(str(tmp_path / "out"), compression="none")
 
     class Curious(me.sinks.Sink):
-        def write(self, output, version):
+        def prepare(self, output, write):
             frame = output.frame()
             answer = (frame.count(), frame.distinct().count(), len(frame.limit(1).collect()), frame.toArrow())
             told.append((len(output.files), output.small, *answer))
-            memory.write(output, version)
-            files.write(output, version)
 
-    query = start(me.stream(feed.read(spark)).key_by("key").count(), tmp_path, Curious())
+    sink = Several(Curious(), memory, files)
+    query = start(me.stream(feed.read(spark)).key_by("key").count(), tmp_path, sink)
     query.await_termination(PATIENCE_S)
     for (parts, small, many, distinct, limited, table), batch, count in zip(told, batches, (1, 2), strict=True):
         assert parts == 2
@@ -138,12 +142,8 @@ def test_memory_and_console_and_any_format_of_spark_take_what_came(spark, tmp_pa
         me.sinks.files(str(tmp_path / "out"), format="json"),
     ]
 
-    class All(me.sinks.Sink):
-        def write(self, *told):
-            for each in sinks:
-                each.write(*told)
-
-    start(me.stream(feed.read(spark)).key_by("key").count(), tmp_path, All()).await_termination(PATIENCE_S)
+    stream = me.stream(feed.read(spark)).key_by("key").count()
+    start(stream, tmp_path, Several(*sinks)).await_termination(PATIENCE_S)
     memory = sinks[0]
     assert sorted(row["count"] for row in memory.latest("key")) == [1, 3]
     memory.to_df(spark)

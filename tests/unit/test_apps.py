@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from effort import examples
+from meander.engine.driver.ports import SinkWrite
 from meander.engine.spark.exchange import SparkOutput
 from meander.errors import InvalidOption
 from meander.operators.custom import Custom, paired
@@ -285,10 +286,14 @@ def test_rules_that_make_no_sense_or_have_changed_are_refused(tmp_path):
 
 class Kept(Sink):
     def __init__(self):
-        self.versions = {}
+        self.versions, self.shown = {}, []
 
-    def write(self, output, version):
-        self.versions[version] = output.to_arrow().to_pylist()
+    def prepare(self, output, write):
+        self.versions[write.version] = output.to_arrow().to_pylist()
+        return write.version
+
+    def commit(self, token):
+        self.shown.append(token)
 
 
 def an_output(*rows):
@@ -304,22 +309,24 @@ RESULT = ("a b", 3, True, 5, None)
 def test_feedback_goes_round_once_its_version_is_committed(tmp_path):
     results = Kept()
     round_ = loop.FeedbackLoop(tmp_path, patterns.divided, results)
-    round_.write(an_output(BACK_ROW, RESULT), 0)
+    round_.prepare(an_output(BACK_ROW, RESULT), SinkWrite(0, 0))
     assert [row["pattern"] for row in results.versions[0]] == ["a b"]
-    assert round_.release(-1) == 0
-    assert not list(round_.rows.iterdir())
-    first = (round_.waiting / "000000000000.json").read_text()
-    assert first == '{"above": 1, "at": 5, "pattern": "a"}\n'
-    # Not committed: made again, with another outcome, and then with the same.
-    round_.write(an_output(RESULT), 0)
-    assert not list(round_.waiting.iterdir())
-    round_.write(an_output(RESULT, BACK_ROW), 0)
-    assert (round_.waiting / "000000000000.json").read_text() == first
-    # The next version begins, so this one is committed, whoever makes it.
+    assert (list(round_.rows.iterdir()), results.shown) == ([], [])
+    (waiting,) = round_.waiting.iterdir()
+    assert waiting.read_text() == '{"above": 1, "at": 5, "pattern": "a"}\n'
+    # Not committed, and its driver is gone: the next one makes it again, and sweeps what the first has left.
     again = loop.FeedbackLoop(tmp_path, patterns.divided, results)
-    again.write(an_output(), 1)
+    again.sweep(SinkWrite(-1, 1))
+    assert not list(round_.waiting.iterdir())
+    again.abort(again.prepare(an_output(BACK_ROW), SinkWrite(0, 1)))
+    assert not list(round_.waiting.iterdir())
+    token = again.prepare(an_output(RESULT, BACK_ROW), SinkWrite(0, 1))
+    # Committed twice, as after a restart, it goes round once; the file is gone when Spark has read it.
+    again.commit(token)
     assert [path.name for path in round_.rows.iterdir()] == ["000000000000.json"]
-    assert again.release(1) == 0
+    (round_.rows / "000000000000.json").unlink()
+    again.commit(token)
+    assert (list(round_.rows.iterdir()), list(round_.waiting.iterdir()), results.shown) == ([], [], [0, 0])
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):

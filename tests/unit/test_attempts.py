@@ -15,8 +15,8 @@ from meander.engine.driver.settings import Settings
 from meander.engine.worker.messages import Fault, TaskReport, Token
 from meander.errors import QueryFailed
 from meander.migration.coordinator import Coordinator
+from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings
-from meander.migration.movable import EventLog
 from meander.testing.faults import MemoryLocation
 from meander.testing.inprocess import InProcessCluster
 from meander.testing.model import SumOperator

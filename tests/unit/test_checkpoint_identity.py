@@ -116,3 +116,14 @@ def test_of_two_first_drivers_the_second_is_checked_against_the_first(place, mon
 def test_an_option_that_is_no_json_is_refused():
     with pytest.raises(InvalidOption, match="an option cannot be kept in the checkpoint"):
         Identity.of(4, [{"options": {"f": object()}}])
+
+
+def test_a_checkpoint_of_the_format_before_is_taken_over_and_then_refused_by_what_wrote_it(place, monkeypatch):
+    before = Identity.of(4, [], id="old")
+    place.write(PATH, seal({**before.to_json(), "format": FORMAT - 1}))
+    assert Identity.load(place).format == FORMAT - 1
+    assert Identity.of(4, []).settle(place).id == "old"
+    assert Identity.load(place).format == FORMAT
+    monkeypatch.setattr("meander.checkpoint.identity.FORMAT", FORMAT - 1)
+    with pytest.raises(CheckpointError, match=f"has format {FORMAT} and this version of meander reads up to"):
+        Identity.load(place)

@@ -141,10 +141,65 @@ def test_no_path_leads_out_of_the_location(place, path):
 
 @pytest.mark.parametrize(
     ("text", "root"),
-    [("/a/b/", "/a/b"), ("file:/a/b", "/a/b"), ("file:///a/b%20c", "/a/b c"), ("file://localhost/a", "/a")],
+    [
+        ("/a/b/", "/a/b"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a/b%20c", "/a/b c"),
+        ("file://localhost/a", "/a"),
+        ("FILE:///a/", "/a"),
+        ("file:///a?b#c", "/a?b#c"),
+        ("/a b/c%20d", "/a b/c%20d"),
+        ("/run:7/x", "/run:7/x"),
+        ("/ä/☃", "/ä/☃"),
+        ("/a/../b", "/b"),
+        ("//a", "//a"),
+    ],
 )
 def test_spellings_of_a_local_folder(text, root):
-    assert (Location.of(text).root, Location.of(text).is_local) == (root, True)
+    place = Location.of(text)
+    assert (place.root, place.is_local, place.hadoop_path) == (root, True, f"file:{root}")
+    assert Location.of(place.uri).root == root, "workers get the URI"
+
+
+def test_a_home_folder_is_found(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert Location.of("~/ck").root == "/home/ann/ck"
+    assert Location.of("/x/~").root == "/x/~"
+    with pytest.raises(InvalidOption, match="the checkpoint is ~nobody-at-all/ck, and there is no such home folder"):
+        Location.of("~nobody-at-all/ck")
+
+
+REMOTE = ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasbs", "adl", "hdfs", "viewfs", "webhdfs", "dbfs", "http")
+
+
+@pytest.mark.parametrize("slashes", ["://bucket/x", ":/x", "://key:secret@bucket/x", "://bucket/x?secret_key=secret"])
+@pytest.mark.parametrize("scheme", REMOTE)
+def test_every_other_scheme_is_refused_by_name_and_makes_no_folder(scheme, slashes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidOption) as refusal:
+        Location.of(scheme + slashes)
+    sentence = str(refusal.value)
+    assert f"{scheme}: cannot be used yet; give a folder" in sentence
+    assert "secret" not in sentence
+    assert "\n" not in sentence
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (r"c:\x", "a path of Windows"),
+        ("C:/x", "a path of Windows"),
+        ("file:x", "is file:///path, with three slashes"),
+        ("file:", "is file:///path, with three slashes"),
+        ("file://key:secret@host/a", r"file://\*\*\*@host/a, which names a host"),
+        ("/a\0b", "give a folder"),
+    ],
+)
+def test_what_looks_like_a_folder_and_is_none(text, sentence):
+    with pytest.raises(InvalidOption, match=sentence) as refusal:
+        Location.of(text)
+    assert "secret" not in str(refusal.value)
 
 
 def test_a_relative_path_stays_where_it_was(tmp_path, monkeypatch):

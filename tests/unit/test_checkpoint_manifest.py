@@ -12,7 +12,8 @@ import pytest
 from meander.checkpoint import location as location_module
 from meander.checkpoint import manifest
 from meander.checkpoint.bitmap import bitmap
-from meander.checkpoint.entries import Commit, FileRef, OperatorCommit
+from meander.checkpoint.entries import Announcement, Commit, FileRef, OperatorCommit
+from meander.checkpoint.files import seal, unseal
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log, path_of, sequences
 from meander.checkpoint.retention import sweep
@@ -443,3 +444,70 @@ def test_a_version_from_memory_is_the_one_that_is_read(place):
         mine, read = log.at(version), Log.open(place).at(version)
         assert (mine.commit, mine.start) == (read.commit, read.start)
         assert mine.index.to_json() == read.index.to_json()
+
+
+def tick(version, frontier=7):
+    """The announcement of a tick after the commit of the version before."""
+    return Announcement(version, version - 1, 1, "offsets", (frontier,))
+
+
+def tick_commit(version, frontier=7):
+    operator = replace(commit(version).operators[0], seen=frontier)
+    return replace(commit(version), batch=version - 1, tick=1, operators=(operator,))
+
+
+def test_what_was_announced_stays_until_it_is_committed_whoever_claims(place):
+    log = driver(place, 3)
+    assert log.announced is None
+    log.announce(tick(3))
+    before = log.next_sequence
+    log.announce(tick(3))
+    assert log.next_sequence == before, "it is announced once"
+    for pid in (2, 3):
+        later = driver(place, pid=pid)
+        assert later.announced == Log.open(place).announced == tick(3)
+        assert (later.index.version, later.last) == (2, commit(2))
+        for old in (log, log.view()):
+            with pytest.raises(CheckpointError):
+                old.announce(tick(3))
+    with pytest.raises(Fenced, match="pid 2"):
+        log.append(tick_commit(3))
+    for wrong in (commit(3), tick_commit(3, 8), replace(tick_commit(3), journal={"hook": {"name": "x", "note": {}}})):
+        with pytest.raises(CheckpointError, match="version 3 is not what was announced"):
+            later.append(wrong)
+    for wrong in (tick(3, 8), tick(4)):
+        with pytest.raises(CheckpointError, match="cannot be announced"):
+            later.announce(wrong)
+    later.append(tick_commit(3))
+    assert later.announced is None is Log.open(place).announced
+    with pytest.raises(CheckpointError, match="cannot be announced: version 3 is the last one"):
+        later.announce(tick(5))
+    assert Log.open(place).commits(0) == [commit(0), commit(1), commit(2), tick_commit(3)]
+
+
+def test_a_log_with_announcements_is_read_and_swept_as_one_without(place):
+    log = driver(place, 1)
+    for version in range(1, 60):
+        log.announce(tick(version))
+        log.append(tick_commit(version))
+        if version % 7 == 0:
+            log = driver(place, pid=version)
+        if version % 9 == 0:
+            sweep(place, log, keep=3)
+        counted = Counted(place)
+        opened = Log.open(counted)
+        assert len(counted.reads) <= manifest.FULL_EVERY
+        assert opened.last == tick_commit(version)
+        first = opened.first_version()
+        assert opened.commits(first)[-1].version == version
+        for kept in range(max(first, version - 2), version + 1):
+            past = opened.at(kept)
+            assert (past.commit.version, past.index.version) == (kept, kept)
+
+
+def test_an_entry_of_a_later_version_of_the_library_is_refused(place):
+    driver(place, 2)
+    fields = unseal(place.read(path_of(2)).to_pybytes(), "")
+    place.write(path_of(2), seal({**fields, "kind": "promise"}))
+    with pytest.raises(Damaged, match=r"000000000002.json is not an entry that this version can read .*'promise'"):
+        Log.open(place)

@@ -134,6 +134,15 @@ def test_a_slip_ends_the_process_with_code_2_and_no_traceback():
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [["inspect"], ["plan"], ["mtm"]])
+def test_no_secret_of_a_uri_is_shown(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*arguments, "s3a://key:secret@bucket/x?token=secret"]) == 2
+    said = capsys.readouterr().err
+    assert "s3a://***@bucket/x?***" in said
+    assert "secret" not in said
+
+
 def test_a_byte_order_mark_is_read_over(tmp_path, capsys):
     path = tmp_path / "windows.json"
     path.write_text(json.dumps(PROBLEM, indent=1), encoding="utf-8-sig", newline="\r\n")

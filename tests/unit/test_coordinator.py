@@ -8,8 +8,8 @@ import pytest
 from meander.clock import ManualClock
 from meander.errors import Infeasible
 from meander.migration.coordinator import MAX_STATES, Coordinator
+from meander.migration.events import EventLog
 from meander.migration.ledger import RECENT_WEIGHT, BinCounts, BinRecord, Holdings
-from meander.migration.movable import EventLog
 from meander.migration.orders import Copy, Entered, Flip, Hold, Orders, Phase, Snapshot, flags
 from meander.migration.steps import CopyBudget, OperatorMove, Step
 

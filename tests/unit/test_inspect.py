@@ -160,22 +160,40 @@ def test_the_summary_for_people(run):
     assert "operator 1, worker 3: 6 bins: 10-15" in text
 
 
-def test_a_migration_under_way_is_shown(run, tmp_path):
-    place = Location.of(tmp_path)
+def committed(folder, **journal):
+    """A checkpoint with one version, and this in its journal."""
+    place = Location.of(folder)
     Identity.of(BINS, STAGES[:1], id="the-id").settle(place)
     log = Log.open(place)
     log.claim("box", 7)
+    operator = OperatorCommit(None, (0,) * BINS)
+    log.append(Commit(0, 0, 0, "q", "o", (operator,), journal={"wanted": [2], **journal}))
+
+
+def test_a_migration_under_way_is_shown(run, tmp_path):
     left = {
         "migration": 3,
         "total": 5,
         "rules": {},
         "steps": [{"number": 4, "shifts": [[0, 1, 0, 1, 8], [0, 2, 0, 1, 8]]}],
     }
-    operator = OperatorCommit(None, (0,) * BINS)
-    log.append(Commit(0, 0, 0, "q", "o", (operator,), journal={"wanted": [2], "migration": left}))
+    committed(tmp_path, migration=left)
     told = json.loads(run("-f", "json", place=tmp_path)[1])
     assert "migration 3 is under way: 1 of 5 steps and 2 bins are left" in run("-f", "table", place=tmp_path)[1]
     assert told["migration"] == {"number": 3, "steps": 5, "steps_left": 1, "bins_left": 2}
+    assert told["control"] is None
+
+
+def test_a_migration_whose_steps_have_all_flipped_is_not_under_way(run, tmp_path):
+    committed(tmp_path, migration={"migration": 3, "total": 1, "rules": {}, "steps": []})
+    assert "under way" not in run("-f", "table", place=tmp_path)[1]
+    assert json.loads(run("-f", "json", place=tmp_path)[1])["migration"] is None
+
+
+def test_rows_of_the_control_stream_that_wait_are_shown(run, tmp_path):
+    committed(tmp_path, control={"rules": {}, "rows": [[7, 0, 1, 1], [9, 0, 1, 0]]})
+    assert "2 rows of the control stream wait, the first for batch 7" in run("-f", "table", place=tmp_path)[1]
+    assert json.loads(run("-f", "json", place=tmp_path)[1])["control"] == {"rows": 2, "next_batch": 7}
 
 
 @pytest.mark.parametrize("version", [0, 1, 7, 23, VERSIONS - 1, None])

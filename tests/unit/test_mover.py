@@ -71,6 +71,8 @@ class FakeEngine:
     def subscribe(self, listener):
         raise AssertionError("nobody listens here")
 
+    unsubscribe = subscribe
+
     def emit(self, event, **facts):
         self.events.append((event, facts))
 

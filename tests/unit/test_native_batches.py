@@ -120,6 +120,20 @@ def test_a_batch_is_served_when_the_stages_of_all_groups_are_completed():
     assert watch.wait_served(6, 0) is None
 
 
+def test_a_stage_that_never_completes_is_forgotten_with_its_batch():
+    watch, _ = watching()
+    watch.stage_submitted(stage_event(1, 6))
+    watch.stage_completed(stage_event(1, 6, failed=True))
+    watch.stage_submitted(stage_event(2, 7))
+    watch.other(progress_event(6))
+    watch.task_ended(task_event(1, 0))
+    watch.task_ended(task_event(2, 1))
+    watch.stage_completed(stage_event(1, 6))
+    assert watch.newest.number == -1
+    watch.stage_completed(stage_event(2, 7))
+    assert (watch.newest.number, set(watch.newest.tasks)) == (7, {Partition(0, 1)})
+
+
 def test_with_many_partitions_only_every_few_batches_are_looked_at_closely():
     watch, _ = watching(partitions=2 * CLOSELY)
 

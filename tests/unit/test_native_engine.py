@@ -8,7 +8,7 @@ import meander as me
 from meander.migration.movable import StaleLedger
 from meander.migration.steps import OperatorMove, SteeringPatience, Step
 from plain_spark import PlainSpark
-from streams import wait_until
+from streams import at_events, wait_until
 
 WAIT_S = 20
 
@@ -83,7 +83,7 @@ def test_spread_is_even_and_its_report_says_how(spark):
     assert spark.wait == "3s", "Spark's own wait counts again"
 
 
-def test_while_it_moves_spark_waits_for_places_and_the_phase_says_what_it_does(spark):
+def test_while_it_moves_spark_waits_for_places_and_the_phase_says_what_it_does(spark, monkeypatch):
     attached, waits, phases = spark.attached, [], []
 
     def look(event):
@@ -91,7 +91,7 @@ def test_while_it_moves_spark_waits_for_places_and_the_phase_says_what_it_does(s
             waits.append(spark.wait)
             phases.append(attached.migration.progress.phase)
 
-    attached.on_event(look)
+    at_events(look, monkeypatch.setattr)
     assert attached.move({1: 1, 2: 2}, schedule="fluid").wait(WAIT_S, show=False)
     assert set(waits) == {"20s"}
     assert set(phases) <= {"moving", "waiting for a batch", "waiting", "planned"}
@@ -160,7 +160,7 @@ def test_an_executor_is_drained_released_and_another_comes(spark):
     assert shrunk.report.executors == {"asked": 0, "came": 0, "let_go": 2}
 
 
-def test_an_executor_that_gets_something_back_is_emptied_again(spark):
+def test_an_executor_that_gets_something_back_is_emptied_again(spark, monkeypatch):
     attached = spark.attached
     assert attached.spread().wait(WAIT_S, show=False)
     stray = []
@@ -171,7 +171,7 @@ def test_an_executor_that_gets_something_back_is_emptied_again(spark):
             spark.places[5] = "2"
             stray.append(5)
 
-    attached.on_event(give_back)
+    at_events(give_back, monkeypatch.setattr)
     migration = attached.drain(2, release=True)
     assert migration.wait(WAIT_S, show=False)
     assert stray

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from meander.clock import ManualClock
-from meander.engine.driver.placement import Placement, occupied, place_workers
+from meander.engine.driver.placement import MAX_LEFT, Placement, occupied, place_workers
 from meander.engine.driver.ports import Place
 from meander.errors import InvalidOption
 from meander.migration.ledger import Holdings
@@ -168,3 +168,17 @@ def test_leaving_removes_every_folder_there_ever_was(placement, cluster, tmp_pat
     placement.leave()
     assert not any(folder.exists() for folder in folders)
     assert placement.places == {}
+
+
+def test_folders_that_workers_left_are_removed_and_forgotten(cluster, placement, tmp_path):
+    for _ in range(3 * MAX_LEFT):
+        placement.settle([0, 1], 1.0)
+        for worker in (0, 1):
+            cluster.host(placement.places[worker]).home(placement.home(worker))
+        placement.misplaced(0)  # its executor is there still, and the folder with it
+    folders = [*tmp_path.glob("*/meander-run-*")]
+    assert 2 <= len(folders) <= MAX_LEFT + 2
+    placement.settle([0, 1, 2], 1.0)
+    placement.dismiss({0, 1})
+    placement.leave()
+    assert not [path for path in tmp_path.glob("*/meander-run-*") if placement.run in path.name and path not in folders]

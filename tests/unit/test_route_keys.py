@@ -63,14 +63,12 @@ def test_leading_columns_alone_choose_the_bin():
     columns_ = [pa.array(["u", "u", "v"]), pa.array([1, 2, 1])]
     keys = key(pa.string(), pa.int64(), leading=1).encode(columns_)
     assert keys.spread.tolist() == xxhash64(columns_[:1]).tolist()
-    assert keys.hash.tolist() == xxhash64(columns_).tolist()
     assert keys.bins(256).tolist() == [int(each) >> 56 for each in xxhash64(columns_[:1])]
     assert keys.bins(256)[0] == keys.bins(256)[1]
     assert keys.take(np.array([2, 0])).spread.tolist() == [keys.spread[2], keys.spread[0]]
-    assert keys.take(np.array([2, 0])).hash.tolist() == [keys.hash[2], keys.hash[0]]
     everything = key(pa.string(), pa.int64()).encode(columns_)
-    assert everything.spread is everything.hash
-    assert everything.take(np.array([1])).spread.tolist() == [keys.hash[1]]
+    assert everything.spread.tolist() == xxhash64(columns_).tolist()
+    assert everything.take(np.array([1])).spread.tolist() == [everything.spread[1]]
 
 
 def test_key_types_are_values():

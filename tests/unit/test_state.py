@@ -15,10 +15,10 @@ from meander.errors import InvalidOption, NoSpace
 from meander.kernel import Kernel
 from meander.route.columns import whole_column
 from meander.route.keys import Keys, KeyType
-from meander.state import base_kernel, binfiles, extents, overlay, records_kernel, write_kernel
+from meander.state import base_kernel, binfiles, columns, extents, overlay, records_kernel, write_kernel
 from meander.state.base import Base
 from meander.state.binfiles import Layout
-from meander.state.columns import probe
+from meander.state.columns import Probe, probe
 from meander.state.holding import Holding
 from meander.state.spec import TableSpec
 from meander.state.table import Table
@@ -65,6 +65,8 @@ def test_kernels_and_layout_name_the_same_fields():
 @pytest.mark.parametrize("type_", [NUMBERS, TEXTS], ids=["numbers", "texts"])
 def test_keys_of_equal_hash_are_kept_apart(tmp_path, type_, monkeypatch):
     """Every key has the same 64-bit hash: only equality tells them apart, in the overlay and in the base."""
+    for kernel in ("hash_words", "hash_records"):
+        monkeypatch.setattr(columns, kernel, lambda *options: options[-1].fill(0xC0FFEE_0000_0000_00))
     monkeypatch.setattr(KeyType, "encode", lambda self, columns: _with_equal_hashes(self, whole_column(columns[0])))
     spec = TableSpec("t", type_, (("n", pa.int64()),))
     base = Base.open(tmp_path, spec, 4)
@@ -87,7 +89,7 @@ def test_keys_of_equal_hash_are_kept_apart(tmp_path, type_, monkeypatch):
         found = base.extract(range(4))
         assert dict(zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True)) == oracle
         keys = type_.encode([pa.array(ids, type_.types[0])])
-        handles = base.find(probe(keys, keys.bins(4)))
+        handles = base.find(probe(keys, 4, base.secret))
         assert (handles >= 0).tolist() == [key in oracle for key in ids]
 
 
@@ -97,7 +99,7 @@ _plain_encode = KeyType.encode
 def _with_equal_hashes(type_, column):
     keys = _plain_encode(type_, [column])
     same = np.full(len(keys), 0xC0FFEE_0000_0000_00, np.uint64)
-    return Keys(type_, keys.words, keys.offsets, keys.data, same, same)
+    return Keys(type_, keys.words, keys.offsets, keys.data, same)
 
 
 def test_equal_marks_in_the_index_with_different_hashes(tmp_path):
@@ -109,10 +111,9 @@ def test_equal_marks_in_the_index_with_different_hashes(tmp_path):
     ids = np.arange(3000)
     table.mark(table.touch(encoded(ids)))
     base.apply(table.delta())
-    keys = encoded(np.append(ids, -1 - ids))
+    sought = probe(encoded(np.append(ids, -1 - ids)), 1, base.secret)
     # The hash of a key that is there, the number of one that is not.
-    mixed = Keys(NUMBERS, keys.words, None, None, np.tile(keys.spread[:3000], 2), np.tile(keys.hash[:3000], 2))
-    handles = base.find(probe(mixed, mixed.bins(1)))
+    handles = base.find(Probe(np.tile(sought.hashes[:3000], 2), sought.words, sought.heap))
     assert (handles[:3000] >= 0).all()
     assert (handles[3000:] == -1).all()
     assert sorted(handles[:3000].tolist()) == list(range(3000))

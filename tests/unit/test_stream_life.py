@@ -93,11 +93,11 @@ def test_a_sink_that_fails_commits_nothing_and_a_restart_ends_the_same(tmp_path,
     with me.testing.harness(numbers().count(), checkpoint=tmp_path / "ck") as h:
         for version in range(3):
 
-            def fails(rows, number):
-                raise ValueError(f"no room for {number}")
+            def fails(rows, write):
+                raise ValueError(f"no room for {write.version}")
 
             with monkeypatch.context() as patch:
-                patch.setattr(h.sink, "write", fails)
+                patch.setattr(h.sink, "prepare", fails)
                 with pytest.raises(ValueError, match=f"no room for {version}"):
                     h.batch(batches[version])
             assert h.query.version == version - 1
@@ -115,15 +115,15 @@ def test_a_sink_that_fails_commits_nothing_and_a_restart_ends_the_same(tmp_path,
 @pytest.mark.parametrize("losses", [1, 2, 5])
 def test_a_sink_whose_job_loses_a_process_is_called_again_with_the_same_rows(losses, monkeypatch):
     with me.testing.harness(numbers().count(), attempts=3) as h:
-        take, run, calls, jobs = h.sink.write, InProcessJobs.run, [], []
+        take, run, calls, jobs = h.sink.prepare, InProcessJobs.run, [], []
 
-        def write(rows, number):
-            calls.append((rows.to_pylist(), number))
+        def prepare(rows, write):
+            calls.append((rows.to_pylist(), write.version))
             if len(calls) <= losses:
                 raise JobLost("an executor is gone")
-            take(rows, number)
+            return take(rows, write)
 
-        monkeypatch.setattr(h.sink, "write", write)
+        monkeypatch.setattr(h.sink, "prepare", prepare)
         monkeypatch.setattr(InProcessJobs, "run", lambda *job: jobs.append(job) or run(*job))
         if losses < 3:
             assert h.batch(as_ints([1])) == [{"key": 1, "count": 1}]

@@ -234,6 +234,53 @@ def test_moves_can_be_prepared_for_a_batch(case):
     case.check()
 
 
+@pytest.mark.parametrize("later", [timedelta(seconds=90), timedelta(days=1000)])
+def test_a_migration_waits_for_its_time_by_the_clock_of_the_harness(later):
+    with Case().h as h:
+        h.batch([{"word": "a"}])
+        at = datetime.fromtimestamp(h.clock.wall_ms() / 1000, UTC) + later
+        move = h.rescale(3, at=at)
+        assert move.status == "done"
+        assert h.query.workers == [0, 1, 2]
+        assert h.clock.wall_ms() / 1000 >= at.timestamp()
+
+
+def test_a_time_of_day_is_the_next_one_by_the_clock_of_the_harness():
+    with Case().h as h:
+        h.batch([{"word": "a"}])
+        now = datetime.fromtimestamp(h.clock.wall_ms() / 1000)
+        at = (now + timedelta(hours=3)).replace(second=0, microsecond=0)
+        assert h.rescale(3, at=f"{at:%H:%M}").status == "done"
+        assert 0 <= h.clock.wall_ms() / 1000 - at.timestamp() < 60
+
+
+def test_a_bin_that_is_copied_in_chunks_flips_once_with_its_last_one():
+    with Case().h as h:
+        for batch in range(4):  # of very different sizes
+            h.batch([{"word": f"w{batch}{number}"} for number in range(400) if number % 7 or batch % 2])
+        move = h.query.rescale(5, schedule="phases")
+        looks = [move.progress]
+        chunks = [bin_ for step in move.steps for bin_ in (each.bin for each in step.moves)]
+        while not move.poll():
+            h.batch([{"word": "w00"}])
+            looks.append(move.progress)
+        assert move.status == "done"
+        flips = [bin_ for each in h.query.events if each["event"] == "flipping" for bin_ in each["bins"]]
+        assert sorted(flips) == sorted(set(flips)) == sorted(chunks)
+        assert max(each.bins for each in looks) == looks[-1].of_bins == len(flips)
+        assert all(each.eta_s is None or each.eta_s >= 0 for each in looks)
+        assert looks[-1].bytes == looks[-1].of_bytes
+
+
+def test_rebalance_does_what_it_can_about_a_hot_bin_and_keeps_a_tau_that_was_named():
+    with Case().h as h:
+        for _ in range(3):
+            h.batch([{"word": "hot"}] * 500 + [{"word": f"w{number}"} for number in range(20)])
+        with pytest.raises(me.Infeasible):
+            h.rebalance(0.2)
+        assert h.rebalance().status == "done"
+
+
 def test_windows_close_once_while_their_bins_move():
     """A worker holds copies of bins that are not its own yet, or no longer: their windows are not its to close."""
     start = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,9 +1,10 @@
 """The checkpoint: the committed versions, and the files that restore every bin. Files and JSON, no Spark, no pickle.
 
-location     a folder with whole files and exclusive create      bitmap      sets of bins
+location     a folder with whole files and exclusive create      uri         what users name as a folder
 statefile    rows of several tables, readable bin by bin         entries     the contents of a manifest
 files        names, storing, reading, inline or not; seals       index       snapshot and deltas of each bin
 manifest     the log: claim, commit, fencing                     retention   files that no kept version needs
 identity     which query the state belongs to                    verify      every checksum and every link
-reader       state and side outputs as Arrow tables
+spark_logs   Spark's own logs, made durable and mended           reader      state and side outputs as Arrow tables
+side         late and dead rows of old versions                  bitmap      sets of bins
 """

@@ -1,4 +1,4 @@
-"""The contents of a manifest: the files of a commit, per operator, as frozen values and as JSON."""
+"""The contents of the log: a commit and the files of each operator, an announcement, as frozen values and as JSON."""
 
 from __future__ import annotations
 
@@ -100,8 +100,9 @@ class SnapshotRef:
 class OperatorCommit:
     """The commit of one operator in a version: its frontier, the owner of each bin, and the files with its changes.
 
-    At most one delta of a version covers a bin. The frontier is event time in microseconds, or None; `newest` is the
-    newest time of each input, for an operator that waits for the slowest of several.
+    At most one delta of a version covers a bin. The frontier is event time in microseconds after the version, or None;
+    `seen` is the one that the version ran with; `newest` is the newest time of each input, for an operator that waits
+    for the slowest of several.
     """
 
     frontier: int | None
@@ -110,12 +111,15 @@ class OperatorCommit:
     snapshots: tuple[SnapshotRef, ...] = ()
     side: tuple[FileRef, ...] = ()
     newest: tuple[int | None, ...] = ()
+    seen: int | None = None
 
     def to_json(self) -> Json:
         """Return the operator's part as a JSON object."""
         fields: Json = {"frontier": self.frontier, "owner": _owner_to_text(self.owner)}
         if self.newest:
             fields["newest"] = list(self.newest)
+        if self.seen is not None:
+            fields["seen"] = self.seen
         for name in ("deltas", "snapshots", "side"):
             if refs := getattr(self, name):
                 fields[name] = [each.to_json() for each in refs]
@@ -131,6 +135,7 @@ class OperatorCommit:
             tuple(SnapshotRef.from_json(each) for each in fields.get("snapshots", ())),
             tuple(FileRef.from_json(each) for each in fields.get("side", ())),
             tuple(fields.get("newest", ())),
+            fields.get("seen"),
         )
 
 
@@ -143,13 +148,14 @@ class Commit:
         batch: Spark's id of the batch.
         tick: 0 for the batch itself, 1, 2, .. for idle ticks after it.
         query: Spark's id of the query.
-        offsets: hash of the text of Spark's offsets/<batch>.
+        offsets: the text of Spark's offsets/<batch>.
         operators: one part per operator.
         rows: how many rows came in.
         late: how many of them came too late.
         dead: how many of them could not be used.
         time_ms: wall time, milliseconds since 1970.
         journal: what else the driver of the next version needs: the migration under way.
+        sink: what the sink has prepared, to be committed now that this is.
     """
 
     version: int
@@ -163,13 +169,15 @@ class Commit:
     dead: int = 0
     time_ms: int = 0
     journal: Json | None = None
+    sink: Any = None
 
     def to_json(self) -> Json:
         """Return the commit as a JSON object."""
         plain = ("version", "batch", "tick", "query", "offsets", "rows", "late", "dead", "time_ms")
         fields: Json = {name: getattr(self, name) for name in plain}
-        if self.journal is not None:
-            fields["journal"] = self.journal
+        for name in ("journal", "sink"):
+            if (value := getattr(self, name)) is not None:
+                fields[name] = value
         return {**fields, "stages": [operator.to_json() for operator in self.operators]}
 
     @classmethod
@@ -188,6 +196,44 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Announcement:
+    """What the next version is, where the last commit and Spark's offsets do not say it: a tick, or part of a batch.
+
+    It is in the log before the sink hears of the version, so that nobody ever makes another one of this number.
+
+    Args:
+        version: its number.
+        batch: Spark's id of the batch.
+        tick: 0 for the batch itself, 1, 2, .. for versions after it.
+        offsets: the text of Spark's offsets/<batch>.
+        frontiers: the frontier that each operator sees in it.
+        hook: name and note of the hook that makes it of some rows of the batch only.
+    """
+
+    version: int
+    batch: int
+    tick: int
+    offsets: str
+    frontiers: tuple[int | None, ...]
+    hook: Json | None = None
+
+    def to_json(self) -> Json:
+        """Return the announcement as a JSON object."""
+        return {**vars(self), "frontiers": list(self.frontiers)}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Announcement:
+        """Return the announcement that `to_json` wrote."""
+        return cls(**{**fields, "frontiers": tuple(fields["frontiers"])})
+
+    def is_kept_by(self, commit: Commit) -> bool:
+        """Whether a commit is of the version that was announced."""
+        seen = tuple(operator.seen for operator in commit.operators)
+        hook = (commit.journal or {}).get("hook")
+        return self == Announcement(commit.version, commit.batch, commit.tick, commit.offsets, seen, hook)
+
+
+@dataclass(frozen=True)
 class LogWriter:
     """A writer of the log; its epoch is the sequence number of its claim."""
 
@@ -198,9 +244,10 @@ class LogWriter:
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of the log: a driver's claim, or a commit; some also carry the full index, so that reading stops there.
+    """One file of the log: a claim, an announcement or a commit; with a full index in some, where reading can stop.
 
-    `version` is the last one committed, this entry included; -1 before the first.
+    `version` is the last one committed, this entry included; -1 before the first. A claim repeats what was announced
+    and is not committed yet.
     """
 
     sequence: int
@@ -210,17 +257,25 @@ class Entry:
     commit: Commit | None
     index: Json | None = None
     last: Commit | None = None
-    """In a claim with an index: the last commit before it."""
+    """In an entry with an index that is no commit: the last commit before it."""
+    announced: Announcement | None = None
+
+    @property
+    def kind(self) -> str:
+        """What it is: the epoch of a driver is the number of its claim."""
+        if self.commit is not None:
+            return "commit"
+        return "claim" if self.sequence == self.driver.epoch else "announcement"
 
     def to_json(self) -> Json:
         """Return the entry as a JSON object."""
         who = self.driver
-        fields: Json = {"kind": "claim" if self.commit is None else "commit", "sequence": self.sequence}
+        fields: Json = {"kind": self.kind, "sequence": self.sequence}
         fields |= {"parent": self.parent, "epoch": who.epoch, "host": who.host, "pid": who.pid}
         fields["version"] = self.version
-        for name in ("commit", "last"):
-            if (commit := getattr(self, name)) is not None:
-                fields[name] = commit.to_json()
+        for name in ("commit", "last", "announced"):
+            if (part := getattr(self, name)) is not None:
+                fields[name] = part.to_json()
         if self.index is not None:
             fields["index"] = self.index
         return fields
@@ -229,14 +284,18 @@ class Entry:
     def from_json(cls, fields: Mapping[str, Any]) -> Entry:
         """Return the entry that `to_json` wrote."""
         commit, last = (Commit.from_json(fields[name]) if name in fields else None for name in ("commit", "last"))
-        driver = LogWriter(fields["epoch"], fields["host"], fields["pid"])
-        return cls(fields["sequence"], fields["parent"], driver, fields["version"], commit, fields.get("index"), last)
+        announced = Announcement.from_json(fields["announced"]) if "announced" in fields else None
+        driver, index = LogWriter(fields["epoch"], fields["host"], fields["pid"]), fields.get("index")
+        entry = cls(fields["sequence"], fields["parent"], driver, fields["version"], commit, index, last, announced)
+        if entry.kind != fields["kind"]:
+            raise ValueError(f"it is of the kind {fields['kind']!r}")
+        return entry
 
     @property
     def state(self) -> Commit:
         """The last commit, this entry included, of an entry that has one."""
         commit = self.commit or self.last
-        assert commit is not None, f"entry {self.sequence} is a claim"
+        assert commit is not None, f"entry {self.sequence} is no commit"
         return commit
 
     def without_index(self) -> Entry:

@@ -104,15 +104,20 @@ def store_side(
     location: Location, path: str, rows: pa.Table, worker: WorkerId, kind: Kind, inline_bytes: int = 0
 ) -> FileRef:
     """Write late or dead rows as a plain Arrow file and return the reference to it."""
-    sink = pa.BufferOutputStream()
-    with ipc.new_file(sink, rows.schema) as file:
-        file.write_table(rows)
-    data = sink.getvalue()
+    data = to_arrow_file(rows)
     ref = FileRef(worker, data.size, rows.num_rows, checksum(data), path, kind=kind)
     if data.size <= inline_bytes:
         return replace(ref, path=None, inline=data.to_pybytes())
     location.write(path, data)
     return ref
+
+
+def to_arrow_file(rows: pa.Table) -> pa.Buffer:
+    """Return rows as an Arrow file."""
+    sink = pa.BufferOutputStream()
+    with ipc.new_file(sink, rows.schema) as file:
+        file.write_table(rows)
+    return sink.getvalue()
 
 
 def source_of(location: Location, ref: FileRef) -> Any:

@@ -10,20 +10,19 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from meander.checkpoint import spark_logs
 from meander.checkpoint.files import seal, unseal
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
+from meander.checkpoint.spark_logs import SPARK
 from meander.errors import ChangedQuery, CheckpointError, Damaged, Exists, ForeignCheckpoint, InvalidOption
-from meander.route.hashing import checksum
 
 PATH = "meander.json"
-SPARK = "spark"
-"""Where Spark's part of the checkpoint is: its metadata and the offsets of each batch."""
-FORMAT = 1
-"""The layout of the checkpoint; a later version of the library reads its own and older ones."""
+FORMAT = 2
+"""The layout of the checkpoint; a later version of the library reads its own and older ones. 2: the log announces."""
 
 Json: TypeAlias = dict[str, Any]
 
@@ -67,12 +66,21 @@ class Identity:
         except (KeyError, TypeError) as error:
             raise Damaged(f"{PATH} lacks {error}; restore it from a copy") from None
 
+    def check_at(self, location: Location) -> None:
+        """Raise ChangedQuery where a checkpoint has another identity; one that has none yet may have any."""
+        stored = Identity.load(location)
+        if stored is not None:
+            Identity.check(stored, self)
+
     def settle(self, location: Location) -> Identity:
         """Return the identity of the checkpoint: the stored one, checked against this one, or this one, now stored."""
         for _ in range(2):
             stored = Identity.load(location)
             if stored is not None:
                 Identity.check(stored, self)
+                if stored.format < FORMAT:  # an older version of the library must not go on with what is written now
+                    stored = replace(stored, format=FORMAT)
+                    location.write(PATH, seal(stored.to_json()))
                 return stored
             if location.list("manifests"):
                 raise Damaged(f"{PATH} of the checkpoint {location.uri} is missing; restore it from a copy")
@@ -152,34 +160,32 @@ def _short(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def offsets_of(location: Location, batch: int) -> str:
-    """The hash of what Spark says batch `batch` holds."""
-    return f"{checksum(location.read(f'{SPARK}/offsets/{batch}').to_pybytes()):016x}"
-
-
 def check_spark_part(log: Log) -> str | None:
-    """Spark's id of the query whose state this is, None if nothing is committed; refuses a reset Spark part."""
-    last = log.last
-    if last is None:
-        return None
-    location = log.location
-    path = f"{SPARK}/metadata"
-    if not location.exists(path):
-        raise foreign(location, last.query, "none")
-    query = json.loads(location.read(path).to_pybytes())["id"]
-    if query != last.query:
-        raise foreign(location, last.query, query)
-    if not location.exists(f"{SPARK}/offsets/{last.batch}") or offsets_of(location, last.batch) != last.offsets:
-        raise ForeignCheckpoint(
-            f"{location.uri}/{SPARK} does not hold batch {last.batch} as it was committed; it was reset or replaced: "
-            "restore it, or start with a new checkpoint"
-        )
-    return last.query
+    """Spark's id of the query whose state this is, None if nothing is committed; refuses a reset Spark part.
+
+    What a loss of power has torn of it is mended.
+    """
+    last, begun, location = log.last, log.announced or log.last, log.location
+    query = spark_logs.query_of(location, last.query if last else None)
+    if last is not None and query != last.query:
+        raise foreign(location, last.query, query or "none")
+    if begun is None:
+        spark_logs.drop_torn(location)
+    else:
+        offsets = spark_logs.restore(location, begun.batch, begun.offsets)
+        spark_logs.drop_torn(location, batch=begun.batch, offsets=offsets)
+    return last.query if last else None
 
 
 def is_done(log: Log, batch: int, query: str, offsets: str) -> bool:
     """Whether Spark replays a batch that is committed; refuses one that cannot be next."""
-    last = log.last
+    last, announced = log.last, log.announced
+    if announced is not None and not (batch == announced.batch and spark_logs.is_of(announced.offsets, offsets)):
+        raise ForeignCheckpoint(
+            f"version {announced.version} was begun with batch {announced.batch}, and Spark runs batch {batch} or "
+            f"another one of that number; {SPARK}/ in {log.location.uri} was reset or replaced: restore it, or start "
+            "with a new checkpoint"
+        )
     if last is None:
         if batch != 0:
             raise ForeignCheckpoint(
@@ -190,7 +196,7 @@ def is_done(log: Log, batch: int, query: str, offsets: str) -> bool:
         raise foreign(log.location, last.query, query)
     if batch == last.batch + 1:
         return False
-    if batch == last.batch and offsets == last.offsets:
+    if batch == last.batch and spark_logs.is_of(last.offsets, offsets):
         return True
     raise ForeignCheckpoint(
         f"Spark runs batch {batch} and the last one committed is {last.batch}; Spark's part of {log.location.uri} was "

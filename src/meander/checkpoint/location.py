@@ -1,4 +1,4 @@
-"""Where a checkpoint lives: a folder of immutable files on a local disk or on any `pyarrow.fs` filesystem.
+"""Where a checkpoint lives: a folder of immutable files on a local disk, or on a `pyarrow.fs` filesystem.
 
 It gives two guarantees: a file under its final name is whole, and of several writers that create the same name exactly
 one succeeds.
@@ -10,16 +10,16 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs as pafs
 
+from meander.checkpoint.uri import local_path
 from meander.errors import CheckpointError, Damaged, Exists, InvalidOption, NoSpace
 
 Exclusive = Callable[[str, bytes], None]
@@ -51,7 +51,7 @@ class Location:
         fsync: bool = False,
         filesystem: Any = None,
     ) -> Location:
-        """Return the location of a local path, a file: URI or another URI that `pyarrow.fs` knows.
+        """Return the location of a local path or a file: URI.
 
         Args:
             place: the folder; it need not exist yet. With `filesystem`, the path in it.
@@ -59,22 +59,17 @@ class Location:
             fsync: make every write survive a loss of power, not only of the process. For local disks.
             filesystem: a `pyarrow.fs` filesystem to use instead of the one that the place names.
         """
-        text = os.fspath(place)
-        if not isinstance(text, str) or not text.strip():
-            raise InvalidOption(f"the checkpoint is {place!r}; give a folder or a URI")
         if filesystem is not None:
+            text = os.fspath(place).rstrip("/")
             root = os.path.abspath(text) if isinstance(filesystem, pafs.LocalFileSystem) else text  # noqa: PTH100
-            return cls(root.rstrip("/") or "/", text.rstrip("/"), filesystem, exclusive, fsync)
-        scheme = urlsplit(text).scheme if "://" in text or text.startswith("file:") else ""
-        if scheme in ("", "file"):
-            path = _local_path(text) if scheme else text
-            root = os.path.abspath(Path(path).expanduser())  # noqa: PTH100 (resolve would follow links)
-            return cls(root, Path(root).as_uri(), pafs.LocalFileSystem(), exclusive, fsync)
-        try:
-            filesystem, root = pafs.FileSystem.from_uri(text)
-        except (OSError, ValueError, NotImplementedError) as error:
-            raise InvalidOption(f"cannot use {text} as a checkpoint: {_reason(error)}") from None
-        return cls(root.rstrip("/"), text.rstrip("/"), filesystem, exclusive, fsync)
+            return cls(root or "/", text, filesystem, exclusive, fsync)
+        root = local_path("the checkpoint", place)
+        return cls(root, Path(root).as_uri(), pafs.LocalFileSystem(), exclusive, fsync)
+
+    @property
+    def hadoop_path(self) -> str:
+        """The location as Hadoop spells it: it takes %20 for three characters, not for a space."""
+        return f"file:{self.root}" if self.is_local else self.uri
 
     @property
     def is_local(self) -> bool:
@@ -145,6 +140,12 @@ class Location:
             if durable:
                 _sync_folder(full)
 
+    def make_folder(self, folder: str) -> None:
+        """Make a folder that nobody else can read, for others of this user to write to; on local disks."""
+        if self.is_local:
+            with self._writing(folder):
+                _make_folder(self.full(folder), self.fsync)
+
     def list(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, sorted; none where the folder is missing."""
         full = self.full(folder)
@@ -155,6 +156,18 @@ class Location:
                 return []
             selector = pafs.FileSelector(full, allow_not_found=True)
             return sorted(info.base_name for info in self.filesystem.get_file_info(selector) if info.is_file)
+
+    def folders(self, folder: str) -> Sequence[str]:
+        """Return the names of the folders in a folder, sorted; none where it is missing."""
+        full = self.full(folder)
+        with self._reading(folder):
+            if self.is_local:
+                with suppress(FileNotFoundError, NotADirectoryError), os.scandir(full) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_dir())
+                return []
+            selector = pafs.FileSelector(full, allow_not_found=True)
+            infos = self.filesystem.get_file_info(selector)
+            return sorted(info.base_name for info in infos if info.type == pafs.FileType.Directory)
 
     def exists(self, path: str) -> bool:
         """Whether a file is there."""
@@ -198,13 +211,6 @@ class Location:
             raise CheckpointError(f"cannot write {path} of the checkpoint {self.uri}: {_reason(error)}") from None
 
 
-def _local_path(uri: str) -> str:
-    parts = urlsplit(uri)
-    if parts.netloc not in ("", "localhost"):
-        raise InvalidOption(f"{uri} names the host {parts.netloc}; a local folder is file:///path, with three slashes")
-    return unquote(parts.path)
-
-
 def _reason(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).strip().split("\n")[0].rstrip(".")
 
@@ -215,10 +221,10 @@ def _temporary(full: str) -> str:
 
 def _write_local(full: str, data: Any, durable: bool) -> None:
     try:
-        descriptor = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
         _make_folder(full.rpartition("/")[0], durable)
-        descriptor = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         rest = memoryview(data).cast("B")
         while rest:
@@ -233,7 +239,7 @@ def _make_folder(folder: str, durable: bool) -> None:
     parent = folder.rpartition("/")[0]
     if parent and not Path(parent).is_dir():
         _make_folder(parent, durable)
-    Path(folder).mkdir(exist_ok=True)
+    Path(folder).mkdir(0o700, exist_ok=True)
     if durable:
         _sync_folder(folder)
 

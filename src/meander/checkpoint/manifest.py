@@ -3,7 +3,9 @@
     manifests/000000000000.json    claim   epoch 0
     manifests/000000000001.json    commit  version 0
     manifests/000000000002.json    commit  version 1
-    manifests/000000000003.json    claim   epoch 3: another driver has taken over
+    manifests/000000000003.json    announcement of version 2: a tick
+    manifests/000000000004.json    claim   epoch 4: another driver has taken over
+    manifests/000000000005.json    commit  version 2, as it was announced
 
 An entry is created exclusively under the next number and names its parent by checksum. A driver that was asleep while
 another one claimed finds the next number in use: it is fenced without any lock, lease or clock. Every sixteenth entry
@@ -18,7 +20,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 
-from meander.checkpoint.entries import Commit, Entry, FileRef, LogWriter, OperatorCommit, SnapshotRef
+from meander.checkpoint.entries import Announcement, Commit, Entry, FileRef, LogWriter, OperatorCommit, SnapshotRef
 from meander.checkpoint.files import seal, seal_of, unseal
 from meander.checkpoint.index import Index
 from meander.checkpoint.location import Location
@@ -96,6 +98,11 @@ class Log:
         return self._last
 
     @property
+    def announced(self) -> Announcement | None:
+        """What the next version is, where that has been announced: a sink may have heard of it."""
+        return self._announced
+
+    @property
     def index(self) -> Index:
         """Where the state is after the last commit."""
         return self._index
@@ -129,10 +136,7 @@ class Log:
         while True:
             sequence = self._next
             driver = LogWriter(sequence, host, pid)
-            full = self._is_full_due()
-            version = self._index.version
-            index, last = (self._index.to_json(), self._last) if full else (None, None)
-            entry = Entry(sequence, self._parent, driver, version, None, index, last)
+            entry = self._entry(driver, self._announced)
             data = seal(entry.to_json())
             try:
                 self.location.create(path_of(sequence), data)
@@ -159,7 +163,26 @@ class Log:
         driver = self._checked(commit)
         index = self._index.after(commit)
         full = index.to_json() if self._is_full_due() else None
-        entry = Entry(self._next, self._parent, driver, commit.version, commit, full)
+        self._create(Entry(self._next, self._parent, driver, commit.version, commit, full), index)
+
+    def announce(self, announcement: Announcement) -> None:
+        """Put on record what the next version is, unless that is there already; Fenced as `append` is."""
+        driver = self._claimed()
+        if self._announced == announcement:
+            self.check()
+            return
+        if self._announced is not None or announcement.version != self._index.version + 1:
+            known = self._announced or f"version {self._index.version} is the last one"
+            raise CheckpointError(f"{announcement} cannot be announced: {known}")
+        self._create(self._entry(driver, announcement), self._index)
+
+    def _entry(self, driver: LogWriter, announced: Announcement | None) -> Entry:
+        """The next entry, if it is no commit."""
+        index, last = (self._index.to_json(), self._last) if self._is_full_due() else (None, None)
+        return Entry(self._next, self._parent, driver, self._index.version, None, index, last, announced)
+
+    def _create(self, entry: Entry, index: Index) -> None:
+        """Write the next entry of this driver, or find out that another one has claimed."""
         data = seal(entry.to_json())
         try:
             self.location.create(path_of(entry.sequence), data)
@@ -342,12 +365,13 @@ class Log:
     def _forget(self) -> None:
         self._next, self._parent, self._fulls = 0, _NO_PARENT, [0]
         self._last = self._writer = None
+        self._announced: Announcement | None = None
         self._index = Index.empty()
         self._recent: Mapping[int, Entry] = {}
 
     def _append(self, entry: Entry, mark: str, index: Index) -> None:
         self._next, self._parent, self._index = entry.sequence + 1, mark, index
-        self._writer = entry.driver
+        self._writer, self._announced = entry.driver, entry.announced
         if entry.index is not None:
             self._fulls = [*self._fulls[-REMEMBERED // FULL_EVERY :], entry.sequence]
         if entry.commit is not None:
@@ -384,6 +408,8 @@ class Log:
         known = [operator.bins for operator in self._index.operators]
         if known and known != [len(operator.owner) for operator in commit.operators]:
             raise CheckpointError(f"version {commit.version} has other operators or bins than the versions before it")
+        if self._announced is not None and not self._announced.is_kept_by(commit):
+            raise CheckpointError(f"version {commit.version} is not what was announced: {self._announced}")
         return driver
 
     def _check_parent(self) -> None:

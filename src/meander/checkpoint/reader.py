@@ -13,11 +13,12 @@ import pyarrow as pa
 from pyarrow import compute as pc
 
 from meander.checkpoint.entries import Commit
-from meander.checkpoint.files import attempt_of, read_rows, read_side, read_state
+from meander.checkpoint.files import read_side, read_state
 from meander.checkpoint.identity import PATH, Identity
 from meander.checkpoint.index import Index
 from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
+from meander.checkpoint.manifest import Log, sequences
+from meander.checkpoint.side import FOLDER, VERSION, side_files, uncovered, with_version
 from meander.errors import CheckpointError, Damaged, InvalidOption
 from meander.state.spec import BIN, DELETED
 
@@ -96,27 +97,46 @@ class Reader:
         self, kind: Literal["late", "dead"], operator: int | None = None, version: int | None = None
     ) -> Iterator[pa.Table]:
         """Late or dead rows with version and operator, of one operator and version or of all, oldest first."""
-        for number, at, rows in self._side(kind):
-            if operator in (None, at) and version in (None, number):
-                for name, value in (("operator", at), ("version", number)):
-                    if name not in rows.schema.names:
-                        rows = rows.add_column(0, name, pa.array([value] * rows.num_rows, pa.int64()))
-                yield rows
+        for at, rows in self._settled_side(kind, operator, version):
+            wanted = rows if version is None else rows.filter(pc.equal(rows[VERSION], version))
+            named = wanted.drop_columns([VERSION])
+            operators = pa.array([at] * named.num_rows, pa.int64())
+            for name, values in (("operator", operators), ("version", wanted[VERSION])):
+                if name not in rows.schema.names:
+                    named = named.add_column(0, name, values)
+            yield named
 
-    def _side(self, kind: str) -> Iterator[tuple[int, int, pa.Table]]:
+    def _settled_side(self, kind: str, operator: int | None, version: int | None) -> list[tuple[int, pa.Table]]:
+        """All files, read again where a running driver has merged or dropped some of them meanwhile."""
+        while True:
+            before = self.location.list(FOLDER), sequences(self.location)
+            try:
+                return [*self._side(kind, operator, version)]
+            except CheckpointError:
+                if (self.location.list(FOLDER), sequences(self.location)) == before:
+                    raise
+                self.log.refresh()
+
+    def _side(self, kind: str, operator: int | None, version: int | None) -> Iterator[tuple[int, pa.Table]]:
+        """The operator and the rows of each file, oldest first; the rows have their version."""
         if self.log.last is None:
             return
         first = self.log.first_version()
-        # The log drops old versions; their side outputs stay, and the sweep deletes files that no version names.
-        for name in self.location.list("side"):
-            attempt = attempt_of(f"side/{name}")
-            if attempt is not None and attempt.version < first and name.endswith(f".{kind}.arrow"):
-                yield attempt.version, attempt.operator, read_rows(self.location.read(f"side/{name}"), name)
+        files = [file for file in uncovered(side_files(self.location)) if file.kind == kind]
+        merged = [file for file in files if file.level]
+        for file in files:
+            # The log drops old versions; their side outputs stay, and the sweep deletes files that no version names.
+            is_wanted = operator in (None, file.operator) and (version is None or file.first <= version <= file.last)
+            if is_wanted and (file.level or file.last < first):
+                yield file.operator, file.read(self.location)
         for commit in self.log.commits(first):
-            for operator, part in enumerate(commit.operators):
+            for at, part in enumerate(commit.operators):
+                is_merged = any(each.operator == at and each.first <= commit.version <= each.last for each in merged)
+                if is_merged or operator not in (None, at) or version not in (None, commit.version):
+                    continue
                 for ref in part.side:
                     if ref.kind == kind:
-                        yield commit.version, operator, read_side(self.location, ref)
+                        yield at, with_version(read_side(self.location, ref), commit.version)
 
 
 def rebuild(location: Location, index: Index, operator: int, table: str, key: Sequence[str]) -> Iterator[pa.Table]:

@@ -12,6 +12,7 @@ from meander.checkpoint.files import attempt_of
 from meander.checkpoint.index import Index
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import FOLDER, Log, read_entry
+from meander.checkpoint.side import tidy
 from meander.errors import InvalidOption
 
 logger = logging.getLogger("meander")
@@ -29,13 +30,12 @@ def garbage(
     last: int,
     start: int = 0,
     pinned: Collection[str] = (),
-    side_from: int | None = None,
 ) -> list[str]:
     """Return the paths that can be deleted, in the order in which to delete them.
 
     A file is kept if the index or a later commit names it, if it is pinned, if it belongs to a version that is not
     committed yet, or if its name is foreign. All other files are leftovers of old versions or failed attempts. Side
-    outputs are the user's rows: once a commit names them they stay, even after the log drops that commit.
+    outputs are the user's rows: once a commit names them, what becomes of them is decided in `side`.
 
     Args:
         paths: the existing files.
@@ -44,7 +44,6 @@ def garbage(
         last: the last committed version.
         start: the first entry of the log to keep; it carries a full index of the oldest version or an older one.
         pinned: paths that are being read.
-        side_from: the oldest version whose side outputs are kept; by default all are.
     """
     needed = {ref.path for ref in index.files()} | set(pinned)
     for commit in commits:
@@ -59,14 +58,8 @@ def garbage(
         attempt = attempt_of(path)
         if attempt is None or attempt.version > last:
             continue
-        if path.startswith("side/") and path not in pinned:
-            is_old = side_from is not None and attempt.version < side_from
-            is_wanted = path in needed or attempt.version < known_from
-            if is_wanted and not is_old:
-                continue
-        elif path in needed:
-            continue
-        files.append(path)
+        if path not in needed and not (path.startswith("side/") and attempt.version < known_from):
+            files.append(path)
     # Entries go first and from the oldest on: a driver that was asleep tells from its parent whether it is fenced.
     return manifests + files
 
@@ -82,7 +75,11 @@ def sweep(
     first = log.first_version()
     oldest = max(log.last.version - keep + 1, first)
     past, commits = log.at(oldest), log.commits(first)
-    saved = _save_side(location, past.start, commits, side_from)
+    entry, _ = read_entry(location, past.start)
+    upto = entry.version if entry.commit is None else entry.version - 1  # the entries before it are to be deleted
+    saved = _save_side(location, upto, commits, side_from)
+    named = {*saved, *(ref.path for commit in commits for ref in commit.files() if ref.path)}
+    merged = tidy(location, upto, named, first, side_from)
     paths = [f"{folder}/{name}" for folder in FOLDERS for name in location.list(folder)]
     unused = garbage(
         paths,
@@ -91,17 +88,15 @@ def sweep(
         last=log.last.version,
         start=past.start,
         pinned={*pinned, *saved},
-        side_from=side_from,
     )
+    unused += sorted({*merged} - {*unused, *pinned})
     location.delete(unused)
     return unused
 
 
-def _save_side(location: Location, start: int, commits: Sequence[Commit], side_from: int | None) -> list[str]:
-    """Write side outputs that are inline in entries before `start` to files, as those entries are to be deleted."""
+def _save_side(location: Location, upto: int, commits: Sequence[Commit], side_from: int | None) -> list[str]:
+    """Write side outputs that are inline in entries to be deleted to files."""
     saved: list[str] = []
-    entry, _ = read_entry(location, start)
-    upto = entry.version if entry.commit is None else entry.version - 1
     for commit in commits:
         if commit.version > upto or (side_from is not None and commit.version < side_from):
             continue
@@ -122,8 +117,8 @@ class Sweeper:
     it needs no lock, and does not see a batch that is being made.
     """
 
-    def __init__(self, log: Log, retain: int, background: bool = True) -> None:
-        self._log, self._retain, self._background = log, retain, background
+    def __init__(self, log: Log, retain: int, retain_side: int, background: bool = True) -> None:
+        self._log, self._retain, self._retain_side, self._background = log, retain, retain_side, background
         self._thread: threading.Thread | None = None
 
     def sweep(self) -> None:
@@ -142,7 +137,7 @@ class Sweeper:
 
     def _sweep(self, log: Log) -> None:
         try:
-            sweep(log.location, log, self._retain)
+            sweep(log.location, log, self._retain, side_from=log.index.version - self._retain_side + 1)
         except Exception as problem:
             # Nothing is lost by it: the next one takes what this one left.
             logger.warning("old files could not be removed: %s", problem)

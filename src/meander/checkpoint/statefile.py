@@ -9,14 +9,14 @@ One format serves deltas and snapshots:
     tail:      length of the footer, length of the file, checksum of the footer, magic
 
 Every byte is under a checksum, and the checksum of the footer, which a manifest names, covers all others. A reader
-that wants a few bins fetches the footer and the pieces with those bins, nothing else.
+that wants a few bins fetches the footer and the pieces with those bins, nothing else. It checks all that it reads
+before anyone uses it: kernels trust the offsets of a text and the bins of rows.
 """
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from pyarrow import ipc
 
 from meander.checkpoint.bitmap import bitmap
+from meander.checkpoint.footer import BinIndex, Footer, Section, StreamPart, Stretch
 from meander.errors import Damaged, InvalidOption
 from meander.route.hashing import checksum
 from meander.state.spec import BIN
@@ -77,7 +78,7 @@ def write(sections: Mapping[str, pa.Table], bins: int, covers: Collection[int] |
         plan.write_to(sink, data)
     for plan in plans:
         plan.write_index_to(sink)
-    footer = json.dumps({"bins": bins, "sections": {plan.name: plan.described() for plan in plans}}).encode()
+    footer = Footer(bins, {plan.name: plan.section for plan in plans}).to_bytes()
     length = sink.tell() + len(footer) + _TAIL.size
     sealed = footer + struct.pack("<Q", length)
     seal = checksum(sealed)
@@ -105,8 +106,8 @@ def read(
         file = _Opened(source, name, expected)
         if bins is None and file.fetch(0, len(MAGIC)).to_pybytes() != MAGIC:
             raise file.damaged("its first bytes are wrong")
-        return {each: _read_section(file, section, bins) for each, section in file.sections.items()}
-    except (KeyError, TypeError, ValueError, struct.error, pa.ArrowException) as error:
+        return {each: _read_section(file, section, bins) for each, section in file.footer.sections.items()}
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, pa.ArrowException) as error:
         raise Damaged(f"{name} is not a state file that this version can read ({error}); restore it") from None
 
 
@@ -129,8 +130,8 @@ class _Section:
         self.batches = list(_cut(table, self.ends))
         self.head = table.schema.serialize().size
         self.size = self.head + sum(ipc.get_record_batch_size(batch) for batch in self.batches) + 8
-        self.pieces: list[tuple[int, int, int, str]] = []
-        self.index: tuple[int, int, str] = (0, 0, "")
+        self.pieces: list[StreamPart] = []
+        self.index = Stretch(0, 0, "")
 
     def write_to(self, sink: Any, data: pa.Buffer) -> None:
         cuts = [sink.tell(), sink.tell() + self.head]
@@ -141,22 +142,20 @@ class _Section:
         cuts[-1] = sink.tell()  # the stream's end mark belongs to its last piece
         rows = [0, *(batch.num_rows for batch in self.batches)]
         for start, stop, count in zip(cuts, cuts[1:], rows, strict=False):
-            self.pieces.append((start, stop - start, count, f"{checksum(data.slice(start, stop - start)):016x}"))
+            self.pieces.append(StreamPart(start, stop - start, count, _seal(data.slice(start, stop - start))))
 
     def write_index_to(self, sink: Any) -> None:
-        index = self.ends.tobytes() + self.present.tobytes()
-        self.index = (sink.tell(), len(index), f"{checksum(index):016x}")
+        index = BinIndex(self.present, self.ends).to_bytes()
+        self.index = Stretch(sink.tell(), len(index), _seal(index))
         sink.write(index)
 
-    def described(self) -> dict[str, Any]:
-        offset, last = self.pieces[0][0], self.pieces[-1]
-        return {
-            "offset": offset,
-            "length": last[0] + last[1] - offset,
-            "rows": self.table.num_rows,
-            "pieces": self.pieces,
-            "index": self.index,
-        }
+    @property
+    def section(self) -> Section:
+        return Section(self.table.num_rows, self.pieces, self.index)
+
+
+def _seal(data: Any) -> str:
+    return f"{checksum(data):016x}"
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
@@ -196,6 +195,12 @@ class _Opened:
         if first < len(MAGIC) + _TAIL.size:
             raise self.damaged("it is torn")
         footer_length, length, seal, magic = _TAIL.unpack(end.slice(first - _TAIL.size))
+        if magic != MAGIC and magic[:-1] == MAGIC[:-1] and magic[-1:].isdigit():
+            mine, its = MAGIC[-1:].decode(), magic[-1:].decode()
+            raise Damaged(
+                f"{name} was written by a newer version of Meander (its format is {its}, this one reads {mine}); "
+                "upgrade Meander"
+            )
         if magic != MAGIC or length != self.size or footer_length > self.size - _TAIL.size - len(MAGIC):
             raise self.damaged("it is torn, or no state file")
         if footer_length + _TAIL.size > first:
@@ -207,7 +212,7 @@ class _Opened:
         if expected is not None and seal != expected:
             raise self.damaged("it is not the file that the manifest names")
         self.cached = (self.size - first, end)
-        self.sections: dict[str, Any] = json.loads(footer)["sections"]
+        self.footer = Footer.from_bytes(footer, len(MAGIC), self.size - _TAIL.size - footer_length)
 
     def damaged(self, what: str) -> Damaged:
         return Damaged(f"{self.name} is damaged: {what}; restore it from a copy")
@@ -219,58 +224,78 @@ class _Opened:
                 return end.slice(offset - cached_from, length)
             self.source.seek(offset)
             data = self.source.read_buffer(length)
+            while data.size < length and (more := self.source.read_buffer(length - data.size)).size:
+                # A read may return less than there is.
+                data = pa.py_buffer(data.to_pybytes() + more.to_pybytes())
         else:
             data = self.source.slice(offset, length)
         if data.size != length:
             raise self.damaged("it is shorter than its footer says")
         return data
 
-    def fetch_checked(self, offset: int, length: int, seals: list[tuple[int, int, str]]) -> pa.Buffer:
-        """Bytes of the file, of which each of some stretches (offset, length, checksum) has been checked."""
-        data = self.fetch(offset, length)
-        for start, size, seal in seals:
-            if f"{checksum(data.slice(start - offset, size)):016x}" != seal:
-                raise self.damaged(f"the checksum of bytes {start} to {start + size - 1} does not match")
+    def fetch_checked(self, *stretches: Stretch | StreamPart) -> pa.Buffer:
+        """Bytes of the file, of stretches that follow one another; each has been checked."""
+        start = stretches[0].offset
+        data = self.fetch(start, sum(each.length for each in stretches))
+        for each in stretches:
+            if _seal(data.slice(each.offset - start, each.length)) != each.seal:
+                raise self.damaged(
+                    f"the checksum of bytes {each.offset} to {each.offset + each.length - 1} does not match"
+                )
         return data
 
+    def stream_part(self, read: Callable[[], Any]) -> Any:
+        """What a part of an Arrow stream holds; Damaged where it is none."""
+        try:
+            return read()
+        except (pa.ArrowException, OSError, EOFError) as error:
+            # Arrow has OSError for bytes that end too soon; they are in memory, so it is no disk that fails.
+            raise self.damaged(f"a part of it is no Arrow data ({error})") from None
 
-def _read_section(file: _Opened, section: Mapping[str, Any], bins: Collection[int] | None) -> pa.Table:
-    head, *pieces = section["pieces"]
-    schema = ipc.read_schema(file.fetch_checked(head[0], head[1], [(head[0], head[1], head[3])]))
-    lasts = np.cumsum([piece[2] for piece in pieces], dtype=np.int64)
-    if bins is None:
-        offset, length, seal = section["index"]
-        file.fetch_checked(offset, length, [(offset, length, seal)])
-        ranges = [(0, int(lasts[-1]))] if pieces else []
-    else:
-        ranges = _ranges(file, section["index"], bins)
-    wanted = _touched(lasts, ranges)
+
+def _read_section(file: _Opened, section: Section, bins: Collection[int] | None) -> pa.Table:
+    head, *pieces = section.pieces
+    data = file.fetch_checked(head)
+    schema = file.stream_part(lambda: ipc.read_schema(data))
+    if BIN not in schema.names or schema.field(BIN).type != pa.int32():
+        raise file.damaged(f"a table of it has no column {BIN} of bins")
+    index = BinIndex.from_bytes(file.fetch_checked(section.index), section.rows, file.footer.bins)
+    lasts = np.cumsum([piece.rows for piece in pieces], dtype=np.int64)
+    ranges = _ranges(index, index.bins if bins is None else bins)
     batches = []
-    for start, stop in _neighbours(wanted):
+    for start, stop in _neighbours(_touched(lasts, ranges)):
         group = pieces[start:stop]
-        offset, length = group[0][0], sum(piece[1] for piece in group)
-        data = file.fetch_checked(offset, length, [(piece[0], piece[1], piece[3]) for piece in group])
+        data = file.fetch_checked(*group)
         for number, piece in zip(range(start, stop), group, strict=True):
-            batch = ipc.read_record_batch(data.slice(piece[0] - offset, piece[1]), schema)
-            batch.validate()
-            first = int(lasts[number]) - piece[2]
-            batches.append(_rows(batch, [(max(a - first, 0), min(b - first, piece[2])) for a, b in ranges]))
+            first = int(lasts[number]) - piece.rows
+            batch = _batch(file, data.slice(piece.offset - group[0].offset, piece.length), schema)
+            if batch.num_rows != piece.rows or not _is_of(batch, index.of_rows(first, first + piece.rows)):
+                raise file.damaged(f"rows {first} to {first + piece.rows - 1} of a table are not those of its index")
+            batches.append(_rows(batch, [(max(a - first, 0), min(b - first, piece.rows)) for a, b in ranges]))
     return pa.Table.from_batches(batches, schema)
 
 
-def _ranges(file: _Opened, index: tuple[int, int, str], bins: Collection[int]) -> list[tuple[int, int]]:
+def _batch(file: _Opened, data: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """A piece's rows, all of whose offsets, bitmaps and texts have been checked."""
+    batch = file.stream_part(lambda: ipc.read_record_batch(data, schema))
+    file.stream_part(lambda: batch.validate(full=True))
+    return batch
+
+
+def _is_of(batch: pa.RecordBatch, bins: NDArray[np.int32]) -> bool:
+    column = batch.column(batch.schema.get_field_index(BIN))
+    return not column.null_count and np.array_equal(column.to_numpy(), bins)
+
+
+def _ranges(index: BinIndex, bins: Collection[int] | NDArray[np.int32]) -> list[tuple[int, int]]:
     """Rows of the wanted bins, as few stretches (start, stop) as possible, ascending."""
-    offset, length, seal = index
-    data = file.fetch_checked(offset, length, [(offset, length, seal)])
-    count = length // 12
-    ends = np.frombuffer(data, np.int64, count)
-    present = np.frombuffer(data, np.int32, count, 8 * count)
-    hits = np.flatnonzero(np.isin(present, np.fromiter(bins, np.int64, len(bins))))
+    wanted = bins if isinstance(bins, np.ndarray) else np.fromiter(bins, np.int64, len(bins))
+    hits = np.flatnonzero(np.isin(index.bins, wanted))
     if not hits.size:
         return []
-    starts = np.concatenate([[0], ends])[hits]
+    starts = np.concatenate([[0], index.ends])[hits]
     breaks = np.flatnonzero(np.diff(hits) > 1) + 1
-    firsts, final = starts[np.concatenate([[0], breaks])], ends[hits][np.append(breaks - 1, hits.size - 1)]
+    firsts, final = starts[np.concatenate([[0], breaks])], index.ends[hits][np.append(breaks - 1, hits.size - 1)]
     return list(zip(firsts.tolist(), final.tolist(), strict=True))
 
 

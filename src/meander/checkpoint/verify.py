@@ -11,6 +11,7 @@ from meander.checkpoint.identity import Identity
 from meander.checkpoint.index import Index
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import path_of, read_entry, sequences
+from meander.checkpoint.side import side_files
 from meander.errors import CheckpointError, Damaged
 
 _TRIES = 3
@@ -65,6 +66,7 @@ def _look(location: Location, numbers: list[int]) -> Findings:
     wanted = {*present, *(ref.path for ref in needed.files())}
     _check_files(location, [ref for path, ref in named.items() if path in wanted], findings)
     _check_files(location, inline, findings)
+    _check_merged(location, findings)
     findings.unnamed = sum(1 for path in present if path not in named and attempt_of(path))
     return findings
 
@@ -110,6 +112,17 @@ def _index_after(line: Iterable[Entry], findings: Findings) -> Index:
             findings.damaged.append(f"{path_of(entry.sequence)} has an index that contradicts the commits before it")
         index, sequence = full or index, entry.sequence
     return index or Index.empty()
+
+
+def _check_merged(location: Location, findings: Findings) -> None:
+    """Late and dead rows of versions that the log has dropped."""
+    for file in side_files(location):
+        if file.level:
+            findings.files += 1
+            try:
+                findings.bytes += file.read(location).nbytes
+            except CheckpointError as error:
+                findings.damaged.append(str(error))
 
 
 def _check_files(location: Location, refs: Iterable[FileRef], findings: Findings) -> None:

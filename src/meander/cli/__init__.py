@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from meander.checkpoint.uri import masked
 from meander.errors import MeanderError
 
 
@@ -57,4 +58,4 @@ def _forget_output() -> None:
 
 
 def _complain(sentence: str) -> None:
-    print(f"meander: {sentence}", file=sys.stderr)
+    print(f"meander: {masked(sentence)}", file=sys.stderr)

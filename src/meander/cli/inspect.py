@@ -144,8 +144,10 @@ def _summary(reader: Reader, version: int | None, as_json: bool) -> None:
         }
         if commit
         else None,
+        "announced": reader.log.announced.to_json() if reader.log.announced else None,
         "driver": vars(writer) if writer else None,
         "migration": _migration((commit.journal if commit else None) or {}),
+        "control": _control((commit.journal if commit else None) or {}),
         "operators": operators,
     }
     if as_json:
@@ -157,10 +159,16 @@ def _summary(reader: Reader, version: int | None, as_json: bool) -> None:
 def _migration(journal: dict[str, Any]) -> dict[str, int] | None:
     """What is left of a migration that was under way; a driver that starts goes on with it."""
     left = journal.get("migration")
-    if left is None:
+    if left is None or not left["steps"]:  # all have flipped, and only old copies are to be released
         return None
     bins = sum(len(step["shifts"]) for step in left["steps"])
     return {"number": left["migration"], "steps": left["total"], "steps_left": len(left["steps"]), "bins_left": bins}
+
+
+def _control(journal: dict[str, Any]) -> dict[str, int] | None:
+    """Accepted rows of the control stream that wait for their batch."""
+    rows = journal.get("control", {}).get("rows")
+    return {"rows": len(rows), "next_batch": min(row[0] for row in rows)} if rows else None
 
 
 def _print_summary(answer: dict[str, Any]) -> None:
@@ -180,12 +188,21 @@ def _print_summary(answer: dict[str, Any]) -> None:
             f"rows in, {commit['late']} late, {commit['dead']} dead",
             markup=False,
         )
+    if begun := answer["announced"]:
+        console.print(
+            f"version {begun['version']} is begun and not committed: batch {begun['batch']}, tick {begun['tick']}; the "
+            "next start finishes it first",
+            markup=False,
+        )
     if moving := answer["migration"]:
         console.print(
             f"migration {moving['number']} is under way: {moving['steps_left']} of {moving['steps']} steps and "
             f"{moving['bins_left']} bins are left",
             markup=False,
         )
+    if control := answer["control"]:
+        rows = f"{control['rows']} rows of the control stream wait"
+        console.print(f"{rows}, the first for batch {control['next_batch']}", markup=False)
     columns = ("operator", "key", "tables", ">files", ">stored rows", ">stored", ">longest chain", ">mean")
     table = show.new_table(*columns, overflow="fold")
     for number, operator in enumerate(answer["operators"]):

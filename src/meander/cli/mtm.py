@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from meander.checkpoint.uri import scheme_of
 from meander.cli import show
 from meander.errors import InvalidOption
 from meander.outlook.transitions import SMOOTHING, Judgement, Transitions, tally
@@ -114,7 +115,7 @@ def _counts(
 
 def _is_checkpoint(place: str) -> bool:
     folder = Path(place)
-    return "://" in place or (folder / "meander.json").is_file() or (folder / "manifests").is_dir()
+    return scheme_of(place) is not None or (folder / "meander.json").is_file() or (folder / "manifests").is_dir()
 
 
 def _is_json(place: str) -> bool:

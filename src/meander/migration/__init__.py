@@ -9,9 +9,10 @@ What moves, and when:
 What users ask for:
     request          what is wanted, the ways to carry it out, and the plan that comes of it
     mover            requests checked, and carried out one after the other
-    movable          the port to an engine, and its events
+    movable          the port to an engine
+    events           what happened, and who listens
     handle, report   one migration: how far it is and what it did
-    control_stream   moves that come as data
+    control_stream   moves that come as data, and control_rows: those that were accepted
 
 A bin is first copied to its new owner, version by version, while the old one goes on with it. Once the new owner lacks
 nothing but the last delta, the bin flips: from one version on the new owner gets its rows, and applies that delta

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from meander.migration.control_rows import ControlRow, ControlRows
+from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings, Ledger, Owners
-from meander.migration.movable import EventLog, MigrationState
+from meander.migration.movable import MigrationState
 from meander.migration.orders import (
     Cancelled,
     Committed,
+    Controlled,
     Entered,
     Event,
     Finished,
@@ -49,12 +52,18 @@ class Coordinator:
         self.requested: int | None = note.get("asked")
         """The number of workers that the user named at the last start, if any."""
         self.protocol = Protocol.from_json(note.get("migration"))
+        self.control: ControlRows = before.control if before else ControlRows.from_json(note.get("control"))
+        """The rows of the control stream that have not taken effect."""
         self.count: int = max(note.get("migrations", 0), before.count if before else 0)
         """How many migrations there have been."""
         self.orders = Orders()
         self.states: dict[int, MigrationState] = self._ended(before.states if before else {})
         """How far the last migrations are, or how they ended, by number."""
         self._last_workers = 0
+        self._batch = -1
+        self._control_revision = -1
+        """Of the record that the steps of the control stream were made from."""
+        self._see_control()
         if self.protocol.migration is not None:
             self.states[self.protocol.migration] = MigrationState(dict(self.protocol.phases))
 
@@ -69,14 +78,13 @@ class Coordinator:
     @property
     def participants(self) -> list[WorkerId]:
         """The workers that have something to do in the next version: those that own, copy or still keep bins."""
-        moving = self.protocol.workers if self.protocol.busy else set()
-        return sorted({*self.record.workers, *moving})
+        return sorted({*self.record.workers, *self.protocol.workers})
 
     def note(self) -> Json:
         """What another driver has to know of it after the version that is being committed."""
         note: Json = {"wanted": self.wanted, "asked": self.requested, "migrations": self.count}
-        under_way = self.protocol.to_json()
-        return note if under_way is None else {**note, "migration": under_way}
+        left = {"migration": self.protocol.to_json(), "control": self.control.after(self._batch).to_json()}
+        return note | {name: each for name, each in left.items() if each is not None}
 
     # --- requests --------------------------------------------------------------------------
 
@@ -90,7 +98,7 @@ class Coordinator:
             self.wanted = [workers] * len(record.owners)
             self._on(Cancelled("the query was started with another number of workers"))
         self.requested = requested
-        if self.protocol.busy:
+        if self.protocol.migration is not None:
             return
         ledger = record.ledger()
         record.assign(
@@ -101,6 +109,7 @@ class Coordinator:
                 for operator, owner in enumerate(record.owners)
             ]
         )
+        self._see_control()
 
     def state(self, migration: int) -> MigrationState:
         """How far a migration is, or how it ended; of the last few."""
@@ -110,7 +119,7 @@ class Coordinator:
         """Begin a migration, in place of the one under way, and return its number."""
         self.count += 1
         self._open_state()
-        self.wanted = [len(np.unique(owner)) for owner in self._after(steps)]
+        self.wanted = _counts(_after(self.record.owners, steps))
         self._on(Planned(self.count, tuple(steps), budget))
         return self.count
 
@@ -123,25 +132,31 @@ class Coordinator:
         """From the next version on, the targets of these steps own their bins, and read them then."""
         self._on(Cancelled("another migration takes effect at once"))
         steps = tuple(steps)
-        self.record.assign(self._after(steps))
-        self.wanted = [len(np.unique(owner)) for owner in self.record.owners]
+        self.record.assign(_after(self.record.owners, steps))
+        self._see_control()
+        self.wanted = _counts(self.record.owners)
         self.count += 1
         self._open_state()
         phases = {step.number: Phase.RELEASED for step in steps}
         self.states[self.count] = MigrationState(phases, "done", "", self.record.version)
         return self.count
 
+    def accept(self, rows: Sequence[ControlRow], budget: CopyBudget) -> None:
+        """Let these rows take effect at their batches, whatever is planned."""
+        self.control = self.control.with_rows(rows, budget)
+        self._see_control()
+        self.events.emit("accepted", version=self.record.version, rows=[list(row) for row in rows])
+
+    def _see_control(self) -> None:
+        """Let the protocol see what the rows of the control stream make of the assignment as it is now."""
+        record, control = self.record, self.control
+        self._control_revision = record.revision
+        if control.rows or self.protocol.control:
+            self._on(Controlled(control.steps(record.owners, record.state_bytes), control.budget))
+
     def _open_state(self) -> None:
         self.states[self.count] = MigrationState({})
         self.states.pop(self.count - MAX_STATES, None)
-
-    def _after(self, steps: Iterable[Step]) -> list[Owners]:
-        """Who owns each bin once these steps have been taken."""
-        owners = [owner.copy() for owner in self.record.owners]
-        for step in steps:
-            for move in step.moves:
-                owners[move.operator][move.bin] = move.target
-        return owners
 
     def _on(self, event: Event) -> list[Instruction]:
         """Give an event to the protocol, and note and emit what comes of it."""
@@ -154,7 +169,7 @@ class Coordinator:
                     self.events.emit(str(phase), version=version + 1, migration=migration, step=step)
                 case Finished(migration, outcome, reason):
                     if outcome in ("cancelled", "failed"):
-                        self.wanted = [len(np.unique(owner)) for owner in self.record.owners]
+                        self.wanted = _counts(self.record.owners)
                     self.states[migration] = self._known(migration).finished(outcome, reason, version)
                     self.events.emit("finished", version=version, migration=migration, outcome=outcome, reason=reason)
                 case _:
@@ -169,11 +184,12 @@ class Coordinator:
     @property
     def next_moves(self) -> list[OperatorMove]:
         """The moves of the steps that are copied next."""
-        return [move for step in self.protocol.steps[: OPEN_STEPS + 1] for move in step.moves]
+        control, steps = self.protocol.control[: OPEN_STEPS + 1], self.protocol.steps[: OPEN_STEPS + 1]
+        return [move for step in (*control, *steps) for move in step.moves]
 
     def open(self, version: int, batch: int, stale: frozenset[tuple[int, BinId]] = frozenset()) -> None:
         """Ask the protocol what this version is to do; again for every attempt, for workers may have been lost."""
-        self.orders = Orders()
+        self.orders, self._batch = Orders(), batch
         if self.protocol.busy:
             unknown = [
                 worker
@@ -183,6 +199,8 @@ class Coordinator:
             self._on(Lost(frozenset(unknown)))
             self.orders = Orders.of(self._on(Opened(version, batch, stale)))
         self.record.flip(self.orders.flips)
+        if len(self.control.after(batch).rows) < len(self.control.rows):
+            self.wanted = _counts(_after(self.record.now, self.protocol.left))
         if self.orders.flips:
             self.events.emit("flipping", version=version, bins=[int(move.bin) for move in self.orders.flips])
 
@@ -195,6 +213,10 @@ class Coordinator:
             if (bins := self.holdings.of(operator, worker)) is not None
         }
         self._on(Committed(version, held, tuple(troubles)))
+        left = self.control.after(self._batch)
+        if left != self.control or self._control_revision != self.record.revision:
+            self.control = left
+            self._see_control()
         workers = self.record.workers
         if self.protocol.migration is None and len(workers) != self._last_workers:
             self._last_workers = len(workers)
@@ -209,6 +231,11 @@ class Coordinator:
         ledger, stay = record.ledger(), [worker for worker in record.workers if worker not in lost]
         record.assign([self._repaired(ledger, operator, lost, stay) for operator in ledger.operators])
         self._on(Gone(frozenset(lost)))
+        for row in (row for row in self.control.rows if row.worker in lost):
+            reason = f"worker {row.worker} is gone"
+            self.events.emit("refused", version=record.version, row=row._asdict(), reason=reason)
+        self.control = self.control.without(lost)
+        self._see_control()
 
     def _repaired(self, ledger: Ledger, operator: int, lost: Collection[WorkerId], stay: Sequence[WorkerId]) -> Owners:
         if not set(lost) & set(ledger.workers_of(operator)):
@@ -227,3 +254,16 @@ class Coordinator:
                 if is_mine and move.target in lost and move.source not in lost and copy is not None and copy[move.bin]:
                     owner[move.bin] = move.source
         return owner
+
+
+def _after(owners: Sequence[Owners], steps: Iterable[Step]) -> list[Owners]:
+    """Who owns each bin once these steps have been taken."""
+    later = [owner.copy() for owner in owners]
+    for move in (move for step in steps for move in step.moves):
+        later[move.operator][move.bin] = move.target
+    return later
+
+
+def _counts(owners: Sequence[Owners]) -> list[int]:
+    """How many workers own bins, by operator."""
+    return [len(np.unique(owner)) for owner in owners]

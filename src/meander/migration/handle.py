@@ -49,6 +49,8 @@ class Migration:
         self._remarks: tuple[str, ...] = ()
         self._earlier: tuple[int, int | float] = (0, 0)
         self._processes_after: tuple[str, ...] = ()
+        self._is_alone = False
+        """Whether it begins in the caller's thread, so that nothing can happen while it waits for its time."""
         self._cancelled, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="meander-migration", daemon=True)
 
@@ -197,6 +199,7 @@ class Migration:
         if background:
             self._thread.start()
         else:
+            self._is_alone = True
             self._begin()
         return self
 
@@ -289,8 +292,9 @@ class Migration:
 
     def _await_time(self, ahead_s: float) -> None:
         at = self.request.at_time
-        while at is not None and self._clock.wall_ms() / 1000 < at - ahead_s:
-            if self._cancelled.wait(LOOK_EVERY_S):
+        while at is not None and (left_s := at - ahead_s - self._clock.wall_ms() / 1000) > 0:
+            self._clock.sleep(left_s if self._is_alone else min(left_s, LOOK_EVERY_S))
+            if self._cancelled.is_set():
                 return
             if not self.engine.status().is_active:
                 raise MigrationFailed("the query ended before the time of this migration")

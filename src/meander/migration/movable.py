@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from meander.clock import Clock, SystemClock
 from meander.errors import MeanderError
+from meander.migration.events import Listener
 from meander.migration.ledger import Ledger
 from meander.migration.orders import Outcome, Phase
 from meander.migration.steps import Budget, Step
@@ -17,12 +16,6 @@ from meander.types import Bytes, WorkerId
 
 if TYPE_CHECKING:
     from meander.migration.request import Mode, Proposal, Request
-
-logger = logging.getLogger("meander")
-
-Listener = Callable[[dict[str, Any]], None]
-
-MAX_ENTRIES = 1000
 
 
 @dataclass(frozen=True)
@@ -90,27 +83,6 @@ class Recruits:
     arrived: tuple[str, ...] = ()
 
 
-class EventLog:
-    """The events of one query, oldest first."""
-
-    def __init__(self, clock: Clock | None = None) -> None:
-        self.entries: list[dict[str, Any]] = []
-        self.listeners: list[Listener] = []
-        self._clock = clock or SystemClock()
-
-    def emit(self, event: str, **facts: Any) -> None:
-        """Add an event, and call everyone who listens, now and in this thread."""
-        entry = {"time_ms": self._clock.wall_ms(), "event": event, **facts}
-        self.entries.append(entry)
-        del self.entries[:-MAX_ENTRIES]
-        logger.debug("%s", entry)
-        for listener in list(self.listeners):
-            try:
-                listener(entry)
-            except Exception:
-                logger.exception("a listener of %s has failed", event)
-
-
 class StaleLedger(MeanderError):
     """Owners have changed since the plan was made; plan again."""
 
@@ -161,7 +133,10 @@ class Movable(Protocol):
         """Flip nothing more of a migration."""
 
     def subscribe(self, listener: Listener) -> None:
-        """Call a listener with every event from here on."""
+        """Call a listener with every event from here on, in a thread that holds no lock of the engine."""
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """Do not call a listener any more."""
 
     def emit(self, event: str, **facts: object) -> None:
         """Add an event."""

@@ -53,7 +53,8 @@ class Mover:
         operators = operators_of(operator, self.engine.operators)
         known = self._operator_options.get(str(options.get("planner")), {})
         return request_of(
-            kind, operators, self.engine.bins, self.engine.mode, self.defaults, self.executors_within_s, options, known
+            kind, operators, self.engine.bins, self.engine.mode, self.defaults, self.executors_within_s, options, known,
+            self._clock.wall_ms() / 1000,
         )  # fmt: skip
 
     def migrate(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Migration | Proposal:
@@ -96,6 +97,7 @@ def request_of(
     within_s: float,
     options: Mapping[str, Any],
     operator_options: Mapping[int, Mapping[str, Any]] = MappingProxyType({}),
+    now_s: float = 0.0,
 ) -> Request:
     """Check options and make a request of them; every option goes to whom it belongs.
 
@@ -108,11 +110,12 @@ def request_of(
         within_s: how long to wait for executors where the options do not say otherwise.
         options: everything else; `Request` has what is not a planner's or a schedule's.
         operator_options: what the planner is given for an operator, where the options do not say otherwise.
+        now_s: the time, in seconds since 1970: a time of day is the next one after it.
     """
     rest = dict(options)
     if "mode" in rest:
         mode = _chosen("mode", rest.pop("mode"), modes())
-    batch, moment = _moment(rest.pop("at", None))
+    batch, moment = _moment(rest.pop("at", None), now_s)
     planner, cut = rest.pop("planner", "free"), rest.pop("schedule", "batched")
     known = {"planner": planners(), "schedule": schedules()}
     for what, name in (("planner", planner), ("schedule", cut)):
@@ -170,7 +173,7 @@ def operators_of(operator: str | int | None, known: Mapping[int, str]) -> tuple[
     return (matches[0],)
 
 
-def _moment(at: object) -> tuple[int | None, float | None]:
+def _moment(at: object, now_s: float) -> tuple[int | None, float | None]:
     """A batch, or seconds since 1970, of what a user calls a moment."""
     if at is None:
         return None, None
@@ -185,7 +188,7 @@ def _moment(at: object) -> tuple[int | None, float | None]:
             clock = datetime.strptime(at, form)
         except ValueError:
             continue
-        now = datetime.now()
+        now = datetime.fromtimestamp(now_s)
         then = now.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0)
         return None, (then if then > now else then + timedelta(days=1)).timestamp()
     raise InvalidOption(f"at is {at!r}; a time of day is written '02:00' or '02:00:30'")

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.migration.control_rows import ControlStep
 from meander.migration.steps import CopyBudget, OperatorMove, Step
 from meander.types import BinId, WorkerId
 
@@ -44,6 +45,14 @@ class Planned:
 
     migration: int
     steps: tuple[Step, ...]
+    budget: CopyBudget = field(default_factory=CopyBudget)
+
+
+@dataclass(frozen=True)
+class Controlled:
+    """What accepted rows of the control stream make of the committed assignment; replaces what was said before."""
+
+    steps: tuple[ControlStep, ...]
     budget: CopyBudget = field(default_factory=CopyBudget)
 
 
@@ -87,7 +96,7 @@ class Cancelled:
     reason: str = ""
 
 
-Event = Planned | Opened | Committed | Lost | Gone | Cancelled
+Event = Planned | Controlled | Opened | Committed | Lost | Gone | Cancelled
 
 
 # --- instructions ------------------------------------------------------------------------------

@@ -8,20 +8,25 @@ A version is the clock. When one opens, the machine says who owns what in it (`F
 is to hold any more goes. Only when that version is committed has any of it happened: a version that opens again,
 because its first attempt was lost, gets instructions anew. What a worker holds is what it has reported, never what it
 was sent.
+
+Beside the steps of the plan under way there are those of the control stream. They have no phases: each flips at its
+batch, copied or not, and the plan leaves the bins alone that it decides about.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from meander.errors import Damaged
+from meander.migration.control_rows import ControlStep, due
 from meander.migration.orders import (
     Bins,
     Cancelled,
     Committed,
+    Controlled,
     Copy,
     Entered,
     Event,
@@ -47,9 +52,9 @@ OPEN_STEPS = 4
 
 @dataclass(frozen=True)
 class Kept:
-    """A step that has flipped, of which migration, and since when."""
+    """A step that has flipped, of which migration, and since when; the control stream is no migration."""
 
-    migration: int
+    migration: int | None
     step: Step
     since: int
 
@@ -60,7 +65,8 @@ class Protocol:
     def __init__(self) -> None:
         self.migration: int | None = None
         """The number of the migration under way."""
-        self.budget = CopyBudget()
+        self.control: tuple[ControlStep, ...] = ()
+        """What the control stream has decided, by batch."""
         self.steps: tuple[Step, ...] = ()
         """Those that have not flipped, in their order."""
         self.kept: tuple[Kept, ...] = ()
@@ -69,40 +75,54 @@ class Protocol:
         """How many steps the migration has in all."""
         self._ending: tuple[Outcome, str] = ("done", "")
         self._held: dict[tuple[int, WorkerId], Bins] = {}
-        self._open: tuple[int, Kept | None, tuple[Kept, ...]] | None = None
+        self._plan_budget, self._control_budget = CopyBudget(), CopyBudget()
+        self._open: tuple[int, tuple[Kept, ...], tuple[Kept, ...]] | None = None
         self._committed: int | None = None
         self._waited = 0
 
     @property
     def busy(self) -> bool:
-        """Whether a migration is under way."""
-        return self.migration is not None
+        """Whether anything is to be flipped, or released."""
+        return self.migration is not None or bool(self.control or self.kept)
+
+    @property
+    def budget(self) -> CopyBudget:
+        """How much is copied at a time: what the migration under way says, or else the control stream."""
+        return self._control_budget if self.migration is None else self._plan_budget
 
     def wants(self, batch: int) -> bool:
         """Whether there is something to do after this batch without waiting for another one."""
-        if not self.steps or self.kept:
-            return self.busy
+        if self.kept or not all(self._has(move) for move in self._ahead(self.control, self.steps)):
+            return True
+        if not self.steps:
+            return self.migration is not None
         first = self.steps[0]
-        is_copied = all(self._has(move) for move in self._ahead(None))
-        return first.at is None or first.at <= batch or not is_copied
+        return first.at is None or first.at <= batch
 
     @property
     def flipping(self) -> Step | None:
-        """The step that flips in the version that is open."""
-        return self._open[1].step if self._open and self._open[1] else None
+        """The step of a plan that flips in the version that is open."""
+        return next((each.step for each in self._flips if each.migration is not None), None)
+
+    @property
+    def _flips(self) -> tuple[Kept, ...]:
+        return self._open[1] if self._open else ()
 
     @property
     def left(self) -> tuple[Step, ...]:
-        """The steps that have not flipped once the version that is open is committed."""
-        flip = self._open[1] if self._open else None
-        if flip is None or self._ending[0] != "done":
-            return self.steps
-        return self.steps[1:] if flip.migration == self.migration else restated(flip.step, self.steps, self.total)
+        """The steps of the plan that have not flipped once the version that is open is committed."""
+        steps = self.steps
+        for flip in self._flips:
+            if isinstance(flip.step, ControlStep):
+                steps = _without(steps, flip.step.bins)
+            elif self._ending[0] == "done":
+                steps = steps[1:] if flip.migration == self.migration else restated(flip.step, steps, self.total)
+        return steps
 
     @property
     def workers(self) -> set[WorkerId]:
-        """Those who take part in the migration, whether or not they own bins."""
-        taking = {worker for step in self.steps for worker in step.workers}
+        """Those who give, take or keep bins, whether or not they own any."""
+        taking = {worker for step in (*self.control, *self.steps) for worker in step.workers}
         return taking | {move.source for each in self.kept for move in each.step.moves}
 
     def on(self, event: Event) -> list[Instruction]:
@@ -110,7 +130,11 @@ class Protocol:
         match event:
             case Planned():
                 return self._plan(event)
+            case Controlled(steps, budget):
+                self.control, self._control_budget = steps, budget
+                return []
             case Opened():
+                self._open = None  # what an earlier attempt was to flip may not be wanted any more
                 return self._orders(event) if self.busy else []
             case Committed():
                 return self._commit(event)
@@ -164,7 +188,7 @@ class Protocol:
             if self.steps:
                 self._ending = ("replaced", f"by migration {event.migration}")
             instructions.append(Finished(self.migration, *self._ending))
-        self.migration, self.budget, self.steps = event.migration, event.budget, event.steps
+        self.migration, self._plan_budget, self.steps = event.migration, event.budget, event.steps
         self.phases = {step.number: Phase.PLANNED for step in event.steps}
         self.total = len(event.steps)
         self._ending = ("done", "")
@@ -181,10 +205,11 @@ class Protocol:
 
     def _finish(self) -> list[Instruction]:
         """Be over once nothing is left to flip and nothing to release."""
+        is_kept = any(each.migration is not None for each in self.kept)
         # A flip that was ordered happens if its version is committed, whatever has come since.
-        if self.migration is None or self.steps or self.kept or self.flipping:
+        if self.migration is None or self.steps or is_kept or self.flipping:
             return []
-        number, self.migration, self._open = self.migration, None, None
+        number, self.migration = self.migration, None
         return [Finished(number, *self._ending)]
 
     # --- losses ----------------------------------------------------------------------------
@@ -214,44 +239,53 @@ class Protocol:
     # --- a version opens -------------------------------------------------------------------
 
     def _orders(self, event: Opened) -> list[Instruction]:
-        flip = self._flipping(event)
-        assert self.migration is not None
-        flipped = Kept(self.migration, flip, event.version) if flip else None
-        kept, released = self._keeping(event.version, flipped)
-        self._open = (event.version, flipped, kept)
+        decided = due(self.control, event.batch)
+        steps = self.steps if decided is None else _without(self.steps, decided.bins)
+        flip = self._flipping(steps, event)
+        now = ((None, decided), (self.migration, flip))
+        flips = tuple(Kept(migration, step, event.version) for migration, step in now if step is not None)
+        kept, released = self._keeping(event.version, flips)
+        self._open = (event.version, flips, kept)
         instructions: list[Instruction] = []
-        if flip is not None and flip.moves:
-            instructions.append(Flip(event.version, flip.moves))
+        if moves := tuple(move for each in flips for move in each.step.moves):
+            instructions.append(Flip(event.version, moves))
         # A copy whose bin has flipped back is its owner's again: it is not kept any more, and must not go.
-        owner = {move[:2]: move.target for each in (*released, *kept) for move in each.step.moves}
+        last_owner = {move[:2]: move.target for each in (*released, *kept) for move in each.step.moves}
         holding: dict[tuple[int, WorkerId], dict[BinId, None]] = defaultdict(dict)
         for move in (move for each in kept for move in each.step.moves):
-            if owner[move[:2]] != move.source:
+            if last_owner[move[:2]] != move.source:
                 holding[move.operator, move.source][move.bin] = None
-        copy: dict[tuple[int, WorkerId], list[BinId]] = defaultdict(list)
-        write: dict[tuple[int, WorkerId], list[BinId]] = defaultdict(list)
+        copy: dict[tuple[int, WorkerId], dict[BinId, None]] = defaultdict(dict)
+        write: dict[tuple[int, WorkerId], dict[BinId, None]] = defaultdict(dict)
         left: dict[tuple[str, WorkerId], float] = {}
-        for move in self._ahead(flip):
-            at = (move.operator, move.target)
+        begun: set[OperatorMove] = set()
+        later = [step for step in self.control if step.at is not None and step.at > event.batch]
+        new_owner = {move[:2]: move.target for move in moves}
+        for move in self._ahead(later, steps[1:] if flip else steps):
+            owner = new_owner.get(move[:2], move.source)
+            at, source = (move.operator, move.target), (move.operator, owner)
+            if owner == move.target:
+                continue
             if self._has(move):
                 holding[at][move.bin] = None
             elif (move.operator, move.bin) in event.stale:
-                if self._affords(left, ("write", move.source), move.bytes):
-                    write[move.operator, move.source].append(move.bin)
-            elif self._affords(left, ("copy", move.target), move.bytes):
-                copy[at].append(move.bin)
-        begun = {move for at, bins in [*copy.items(), *write.items()] for move in ((at[0], each) for each in bins)}
+                if move.bin in write[source] or self._affords(left, ("write", owner), move.bytes):
+                    write[source][move.bin] = None
+                    begun.add(move)
+            elif move.bin in copy[at] or self._affords(left, ("copy", move.target), move.bytes):
+                copy[at][move.bin] = None
+                begun.add(move)
         instructions += self._begin(begun)
         instructions += [Hold(*at, tuple(bins)) for at, bins in sorted(holding.items())]
-        instructions += [Copy(*at, tuple(bins)) for at, bins in sorted(copy.items())]
-        return instructions + [Snapshot(*at, tuple(bins)) for at, bins in sorted(write.items())]
+        instructions += [Copy(*at, tuple(bins)) for at, bins in sorted(copy.items()) if bins]
+        return instructions + [Snapshot(*at, tuple(bins)) for at, bins in sorted(write.items()) if bins]
 
-    def _begin(self, bins: Collection[tuple[int, BinId]]) -> list[Instruction]:
+    def _begin(self, begun: Collection[OperatorMove]) -> list[Instruction]:
         """Steps of which bins are being copied, or written to be copied, are no longer only planned."""
         instructions: list[Instruction] = []
         for step in self.steps[: OPEN_STEPS + 1]:
             is_planned = self.phases[step.number] is Phase.PLANNED
-            if is_planned and any((move.operator, move.bin) in bins for move in step.moves):
+            if is_planned and any(move in begun for move in step.moves):
                 instructions += self._enter(step, Phase.COPYING)
         return instructions
 
@@ -262,34 +296,41 @@ class Protocol:
         self.phases[step.number] = phase
         return [Entered(self.migration, step.number, phase)]
 
-    def _flipping(self, event: Opened) -> Step | None:
+    def _flipping(self, steps: Sequence[Step], event: Opened) -> Step | None:
         """The step that flips in this version: the next one, if it is ready, due, or has waited too long."""
-        if not self.steps:
+        if not steps:
             return None
-        step = self.steps[0]
+        step = steps[0]
         due = step.at is not None and event.batch >= step.at
         if step.at is not None and not due:
             return None
         ready = all(self._has(move) for move in step.moves)
         return step if ready or due or step.forced or self._waited >= self.budget.patience else None
 
-    def _keeping(self, version: int, flip: Kept | None) -> tuple[tuple[Kept, ...], tuple[Kept, ...]]:
+    def _keeping(self, version: int, flips: Iterable[Kept]) -> tuple[tuple[Kept, ...], tuple[Kept, ...]]:
         """The steps whose old copies stay in this version, and those whose copies go; the oldest first."""
-        everything = (*self.kept, *([flip] if flip else []))
+        everything = (*self.kept, *flips)
         young = [each for each in everything if version - each.since < self.budget.release_after]
         while young and sum(each.step.bytes for each in young) > self.budget.keep_bytes:
             young.pop(0)
         return tuple(young), tuple(each for each in everything if each not in young)
 
-    def _ahead(self, flip: Step | None) -> Iterable[OperatorMove]:
-        """What is to be copied, the next step first: as many steps as the budget of a few versions has room for."""
-        coming = [step for step in self.steps if step is not flip]
-        room = float(4 * self.budget.copy_bytes)
-        for at, step in enumerate(coming[:OPEN_STEPS]):
-            if step.forced or (at > 0 and room < step.bytes):
-                return
-            room -= step.bytes
-            yield from step.moves
+    def _ahead(self, *lists: Sequence[Step]) -> Iterable[OperatorMove]:
+        """What is to be copied, of each list the next step first: as many as a few versions' budget has room for.
+
+        A bin that moves more than once is copied from its owner of today to each of its next ones.
+        """
+        for steps in lists:
+            room = float(4 * self.budget.copy_bytes)
+            owner: dict[tuple[int, BinId], WorkerId] = {}
+            for at, step in enumerate(steps[:OPEN_STEPS]):
+                if step.forced or (at > 0 and room < step.bytes):
+                    break
+                room -= step.bytes
+                for move in step.moves:
+                    source = owner.setdefault(move[:2], move.source)
+                    if move.target != source:
+                        yield move._replace(source=source)
 
     def _affords(self, left: dict[tuple[str, WorkerId], float], who: tuple[str, WorkerId], size: Bytes) -> bool:
         """Whether there is room for so many bytes; the first bin always fits."""
@@ -309,25 +350,22 @@ class Protocol:
             return []  # what it says about who holds what may be out of date
         self._committed = event.version
         before, self._held = self._held, dict(event.held)
-        if self._open is None or event.version != self._open[0] or self.migration is None:
-            return self._after(before) if self.busy else []
-        (_, flip, kept), left = self._open, self.left
+        if self._open is None or event.version != self._open[0]:
+            return self._after(before)
+        (_, flips, kept), left = self._open, self.left
         self._open = None
         instructions: list[Instruction] = []
-        gone = [each for each in self.kept if each not in kept]
-        if flip is not None:
-            self._waited = 0
-            if flip.migration == self.migration:
-                self.phases[flip.step.number] = Phase.FLIPPED
-            instructions.append(Entered(flip.migration, flip.step.number, Phase.FLIPPED))
-            for step in left:
-                if step.number not in self.phases:
-                    self.phases[step.number] = Phase.PLANNED
-                    instructions.append(Entered(self.migration, step.number, Phase.PLANNED))
+        for flip in flips:
+            if flip.migration is not None:
+                self._waited = 0
+                instructions += self._note(flip, Phase.FLIPPED)
+        if flips and self.migration is not None:
+            new = [step for step in left if step.number not in self.phases]
+            self.phases |= {step.number: Phase.PLANNED for step in new}
+            instructions += [Entered(self.migration, step.number, Phase.PLANNED) for step in new]
             self.steps, self.total = left, len(self.phases)
-            if flip not in kept:
-                gone.append(flip)
-        self.kept = tuple(each for each in kept if each in self.kept or each is flip)
+        gone = [each for each in (*self.kept, *flips) if each not in kept]
+        self.kept = tuple(each for each in kept if each in self.kept or each in flips)
         instructions += self._let_go(gone)
         if event.troubles:
             return instructions + self._end("failed", event.troubles[0])
@@ -338,10 +376,16 @@ class Protocol:
         gone = list(gone)
         self.kept = tuple(each for each in self.kept if each not in gone)
         for each in gone:
-            if each.migration == self.migration:
-                self.phases[each.step.number] = Phase.RELEASED
-            instructions.append(Entered(each.migration, each.step.number, Phase.RELEASED))
+            instructions += self._note(each, Phase.RELEASED)
         return instructions
+
+    def _note(self, each: Kept, phase: Phase) -> list[Instruction]:
+        """A step has flipped, or is released; those of the control stream have no phases."""
+        if each.migration is None:
+            return []
+        if each.migration == self.migration:
+            self.phases[each.step.number] = phase
+        return [Entered(each.migration, each.step.number, phase)]
 
     def _after(self, before: Held) -> list[Instruction]:
         """Look how far the next steps are, now that it is known who holds what."""
@@ -359,6 +403,11 @@ class Protocol:
                 gained = all(have) or sum(have) > sum(_of(before, move) for move in step.moves)
         self._waited = 0 if gained else self._waited + 1
         return instructions + self._finish()
+
+
+def _without(steps: Sequence[Step], bins: Collection[tuple[int, BinId]]) -> tuple[Step, ...]:
+    """The same steps, but for moves of these bins."""
+    return tuple(replace(step, moves=tuple(move for move in step.moves if move[:2] not in bins)) for step in steps)
 
 
 def _of(held: Held, move: OperatorMove) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -73,14 +74,15 @@ def joined(
 ) -> tuple[Step, ...]:
     """The steps of one migration of several operators: their first steps together, their second ones, and so on.
 
-    Empty steps stay: they are versions without a move. `at` is the batch at which the first one takes effect.
+    Empty steps stay: they are versions without a move. A bin that is copied in several steps flips in the last one.
+    `at` is the batch at which the first step takes effect.
 
     >>> first, second = joined({0: [[Move(3, 0, 1, 10)]], 1: [[Move(5, 0, 1, 10)], [Move(6, 0, 1, 10)]]})
     >>> [(move.operator, move.bin) for move in first.moves], [(move.operator, move.bin) for move in second.moves]
     ([(0, 3), (1, 5)], [(1, 6)])
     """
     by_operator = [
-        [[OperatorMove(operator, *move) for move in step] for step in steps]
+        [[OperatorMove(operator, *move) for move in step] for step in _flips(steps)]
         for operator, steps in sorted(schedules.items())
     ]
     together = zip_longest(*by_operator, fillvalue=())
@@ -88,6 +90,20 @@ def joined(
         Step(number, tuple(move for part in parts for move in part), at if number == 0 else None, forced)
         for number, parts in enumerate(together)
     )
+
+
+def _flips(steps: Sequence[Iterable[Move]]) -> list[list[Move]]:
+    """The steps with each bin once, whole, where its last chunk is."""
+    size: dict[BinId, Bytes] = defaultdict(int)
+    last: dict[BinId, int] = {}
+    listed = [list(step) for step in steps]
+    for at, step in enumerate(listed):
+        for move in step:
+            size[move.bin] += move.bytes
+            last[move.bin] = at
+    return [
+        [move._replace(bytes=size[move.bin]) for move in step if last[move.bin] == at] for at, step in enumerate(listed)
+    ]
 
 
 def restated(done: Step, steps: tuple[Step, ...], number: int) -> tuple[Step, ...]:

@@ -200,6 +200,8 @@ class BatchWatch:
         for by_batch in (self._running, self._completed):
             for old in [each for each in by_batch if each <= number]:
                 del by_batch[old]
+        # A stage that failed, or was skipped, never completes.
+        self._stages = {stage: batch for stage, batch in self._stages.items() if batch > number}
         for partition, task in tasks.items():
             before = self.last.get(partition)
             self.last[partition] = (number, task)

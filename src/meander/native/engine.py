@@ -12,12 +12,11 @@ import numpy as np
 from meander.clock import Clock, SystemClock
 from meander.control.policies import View
 from meander.errors import InvalidOption, QueryFailed
+from meander.migration.events import EventLog, Listener
 from meander.migration.handle import Migration
 from meander.migration.ledger import Ledger, Owners
 from meander.migration.movable import (
     EngineStatus,
-    EventLog,
-    Listener,
     MigrationState,
     Recruits,
     StaleLedger,
@@ -73,11 +72,6 @@ class NativeEngine:
         """Raise `QueryFailed` where the query does not run, or is not watched any more."""
         if self.watch.ended.is_set() or not self.placement.internals.is_active:
             raise QueryFailed("the query has ended, or was detached from; start it, and attach again")
-
-    @property
-    def is_own_thread(self) -> bool:
-        """Whether this is called by a listener, from a thread that moves partitions."""
-        return any(each.is_current_thread for each in list(self._runs.values()))
 
     def close(self) -> None:
         """Watch no more, steer no more, and have Spark wait for places for as long as before."""
@@ -198,7 +192,11 @@ class NativeEngine:
 
     def subscribe(self, listener: Listener) -> None:
         """Call a listener with every event from here on."""
-        self.events.listeners.append(listener)
+        self.events.subscribe(listener)
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """Do not call a listener any more."""
+        self.events.unsubscribe(listener)
 
     def emit(self, event: str, **facts: object) -> None:
         """Add an event."""

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from meander.errors import MeanderError, MigrationFailed
-from meander.migration.movable import EventLog, MigrationState
+from meander.migration.events import EventLog
+from meander.migration.movable import MigrationState
 from meander.migration.orders import Outcome, Phase
 from meander.migration.steps import OperatorMove, SteeringPatience, Step
 from meander.native.placement import StatePlacement
@@ -61,11 +62,6 @@ class SteeringRun:
         """Whether nobody has ended it, and the query runs."""
         return not self._ending.is_set() and not self._watch.ended.is_set()
 
-    @property
-    def is_current_thread(self) -> bool:
-        """Whether this is called from its own thread: by a listener of its events."""
-        return threading.current_thread() is self._thread
-
     def start(self) -> None:
         """Begin."""
         self._thread.start()
@@ -78,7 +74,7 @@ class SteeringRun:
 
     def join(self) -> None:
         """Wait until its thread has ended."""
-        if self._thread.is_alive() and not self.is_current_thread:
+        if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:

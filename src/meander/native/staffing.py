@@ -8,7 +8,8 @@ from collections.abc import Callable
 from meander.clock import Clock
 from meander.engine.driver.placement import await_executors
 from meander.errors import MigrationFailed
-from meander.migration.movable import EventLog, Recruits
+from meander.migration.events import EventLog
+from meander.migration.movable import Recruits
 from meander.migration.request import Proposal, Request
 from meander.native.moving import QUERY_ENDED
 from meander.native.placement import StatePlacement, executor_of

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from meander.errors import MeanderError
+from meander.operators.operator import UnusableRows
 from meander.operators.ordering import Flags, Groups, Words, first_of_groups, joined, words
 from meander.operators.sums import add_floats, float_sums, whole_sums
 from meander.route.columns import is_octets, whole_column
@@ -69,7 +69,7 @@ class CountOf(Accumulator):
 
 
 class SumOfWhole(Accumulator):
-    """The exact sum of whole numbers; one that leaves the range of bigint is an error."""
+    """The exact sum of whole numbers; rows that would take it out of the range of bigint are dead letters."""
 
     def __init__(self, name: str, column: str) -> None:
         self.name, self.column = name, column
@@ -85,16 +85,19 @@ class SumOfWhole(Accumulator):
         before = table.column(self.name)[groups.rows]
         total, beyond = whole_sums(before, of, values.to_numpy())
         if beyond.any():
-            raise MeanderError(self._overflow(table, groups.rows[np.flatnonzero(beyond)[:1]]))
+            raise self._overflow(table, groups.rows[np.flatnonzero(beyond)])
         table.column(self.name)[groups.rows] = total
         table.valid(self.name)[groups.rows] |= some
 
-    def _overflow(self, table: Table, row: Words) -> str:
-        key = ", ".join(repr(column[0].as_py()) for column in table.keys(row))
-        return (
-            f"the sum {self.name!r} of column {self.column!r} leaves the range of bigint for the key {key} "
-            f"in bin {int(table.bins_of(row)[0])}; cast the column to double"
-        )
+    def _overflow(self, table: Table, rows: Words) -> UnusableRows:
+        columns, bins = table.keys(rows), table.bins_of(rows)
+        shown = [", ".join(map(repr, key)) for key in zip(*(column.to_pylist() for column in columns), strict=True)]
+        what = f"the sum {self.name!r} of column {self.column!r} leaves the range of bigint"
+        reasons = [
+            f"{what} for the key {key} in bin {bin_}; cast the column to double"
+            for key, bin_ in zip(shown, bins.tolist(), strict=True)
+        ]
+        return UnusableRows(columns[: table.spec.key.leading], reasons)
 
 
 class SumOfFloats(Accumulator):

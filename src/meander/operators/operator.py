@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from meander.errors import InvalidOption
+from meander.errors import InvalidOption, MeanderError
 from meander.route.keys import Keys, KeyType
 from meander.state.spec import TableSpec
 from meander.state.table import Table
@@ -49,6 +49,17 @@ class Output:
     late: pa.Table | None = None
     newest: int | None = None
     newest_by_input: tuple[int | None, ...] = ()
+
+
+class UnusableRows(MeanderError):
+    """Rows of some keys that an operator cannot take: they become dead letters, and the batch goes on without them.
+
+    `keys` are the columns of these keys, `reasons` says of each what is wrong.
+    """
+
+    def __init__(self, keys: list[pa.Array], reasons: Sequence[str]) -> None:
+        super().__init__(reasons[0])
+        self.keys, self.reasons = keys, reasons
 
 
 class BinnedOperator(ABC):

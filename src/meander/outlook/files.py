@@ -21,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.checkpoint.uri import local_path
 from meander.errors import Damaged, InvalidOption
 from meander.outlook.outlook import Outlook, fingerprint_of
 
@@ -146,10 +147,11 @@ class Folder:
     """
 
     def __init__(self, path: str | Path | None, kind: str, inputs: Mapping[str, Any]) -> None:
-        if path is not None and ("://" in str(path) or Path(path).is_file()):
-            raise InvalidOption(f"path is {str(path)!r}; give a folder on a file system that all executors share")
         self._passing = path is None
-        self.path = Path(tempfile.mkdtemp(prefix="meander-pmc-") if path is None else path).resolve()
+        folder = Path(tempfile.mkdtemp(prefix="meander-pmc-") if path is None else local_path("path", path))
+        if folder.is_file():
+            raise InvalidOption(f"path is {str(path)!r}; give a folder on a file system that all executors share")
+        self.path = folder.resolve()
         self.work = self.path / "work"
         self._inputs = dict(inputs)
         self._fingerprint = fingerprint_of(kind, inputs)

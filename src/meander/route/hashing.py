@@ -166,11 +166,7 @@ def xxhash64(columns: Sequence[pa.Array | pa.ChunkedArray]) -> NDArray[np.uint64
     """
     if not columns:
         raise InvalidOption("there is nothing to hash: give at least one column")
-    return chain(columns, np.full(len(columns[0]), SEED, dtype=np.uint64))
-
-
-def chain(columns: Sequence[pa.Array | pa.ChunkedArray], hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash further columns with these hashes as seeds; they are replaced, in the same array."""
+    hashes = np.full(len(columns[0]), SEED, dtype=np.uint64)
     for each in columns:
         column = whole_column(each)
         if len(column) != hashes.size:

@@ -1,4 +1,4 @@
-"""Typed keys as bytes or words, for indexes to compare, and the hashes that choose bins and slots.
+"""Typed keys as bytes or words, for indexes to compare, and the hashes that choose their bins.
 
 A key is a tuple of columns. The leading ones choose its bin; trailing ones, such as the start of a window or a
 sequence number, only tell rows of the same bin apart.
@@ -32,7 +32,7 @@ from meander.route.columns import (
     whole_column,
     words_of,
 )
-from meander.route.hashing import bins_of, chain, xxhash64
+from meander.route.hashing import bins_of, xxhash64
 
 Octets = NDArray[np.uint8]
 Words = NDArray[np.int64]
@@ -103,11 +103,10 @@ class KeyType:
             raise InvalidOption(f"the key {', '.join(self.names)} has {len(self.fields)} columns, not {len(columns)}")
         arrays = [self._checked(*field, whole_column(each)) for field, each in zip(self.fields, columns, strict=True)]
         spread = xxhash64(arrays[: self.leading])
-        hashes = spread if self.leading is None else chain(arrays[self.leading :], spread.copy())
         if not self.wide:
-            return Keys(self, words_of(arrays[0]), None, None, spread, hashes)
+            return Keys(self, words_of(arrays[0]), None, None, spread)
         offsets, data = octets_of(arrays[0]) if len(arrays) == 1 else _packed(arrays)
-        return Keys(self, None, offsets, data, spread, hashes)
+        return Keys(self, None, offsets, data, spread)
 
     def decode(self, keys: Keys) -> list[pa.Array]:
         """Return the columns of these keys."""
@@ -129,10 +128,10 @@ class KeyType:
 
 @dataclass(frozen=True, eq=False)
 class Keys:
-    """Encoded keys, one for each row: words, or offsets into packed bytes, and their hashes.
+    """Encoded keys, one for each row: words, or offsets into packed bytes, and the hashes that choose their bins.
 
     The arrays may be Arrow's own memory: do not write to them. `offsets` starts at 0 and ends at the size of `data`.
-    `spread` is the hash of the leading columns and chooses the bin; `hash` is that of all columns.
+    `spread` is the hash of the leading columns.
     """
 
     type: KeyType
@@ -140,10 +139,9 @@ class Keys:
     offsets: Words | None
     data: Octets | None
     spread: NDArray[np.uint64]
-    hash: NDArray[np.uint64]
 
     def __len__(self) -> int:
-        return self.hash.size
+        return self.spread.size
 
     @property
     def packed(self) -> tuple[Words, Octets]:
@@ -158,15 +156,14 @@ class Keys:
         if rows.size and (rows.min() < 0 or rows.max() >= len(self)):
             raise InvalidOption(f"rows {rows.min()} to {rows.max()} are wanted of {len(self)} keys; give rows of these")
         spread = self.spread[rows]
-        hashes = spread if self.hash is self.spread else self.hash[rows]
         if self.words is not None:
-            return Keys(self.type, self.words[rows], None, None, spread, hashes)
+            return Keys(self.type, self.words[rows], None, None, spread)
         offsets, data = self.packed
         picked = np.empty(rows.size + 1, dtype=np.int64)
         pick_lengths(offsets, rows, picked)
         target = np.empty(int(picked[-1]), dtype=np.uint8)
         pick_octets(offsets, data, rows, picked, target)
-        return Keys(self.type, None, picked, target, spread, hashes)
+        return Keys(self.type, None, picked, target, spread)
 
     def bins(self, bins: int) -> NDArray[np.int32]:
         """Return the bin of each key, of so many bins."""

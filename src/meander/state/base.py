@@ -34,6 +34,7 @@ from meander.state.columns import (
     typed_of,
 )
 from meander.state.records_kernel import is_ascending, lengths
+from meander.state.slot_hash import Secret
 from meander.state.spec import BIN, DELETED, TableSpec, dtype_of, is_record
 
 Words = NDArray[np.int64]
@@ -59,7 +60,7 @@ class Changes:
     orders: Words
 
 
-def changes(spec: TableSpec, layout: Layout, delta: pa.Table, bins: int, held: Words) -> Changes:
+def changes(spec: TableSpec, layout: Layout, delta: pa.Table, bins: int, secret: Secret, held: Words) -> Changes:
     """Read a delta; refuses other columns, bins that do not ascend or do not fit their keys, and bins not held."""
     columns = {name: whole_column(delta.column(name)) for name in _checked_names(spec, delta)}
     rows = delta.num_rows
@@ -77,11 +78,11 @@ def changes(spec: TableSpec, layout: Layout, delta: pa.Table, bins: int, held: W
         raise InvalidOption(f"bin {missing[0]} of table {spec.name!r} is not held here; install it before its rows")
     deleted = typed_of(columns[DELETED])
     values, texts, heap = _values(spec, layout, columns, rows)
-    packed_keys = probe(keys, of_row)
+    packed_keys = probe(keys, bins, secret)
     if texts.size:
         # Keys and values share one heap; the keys' records come behind the values'.
         shifted = packed_keys.words if not layout.wide else packed_keys.words + (np.int64(heap.size) << 32)
-        packed_keys = Probe(packed_keys.bins, packed_keys.hashes, shifted, np.concatenate([heap, packed_keys.heap]))
+        packed_keys = Probe(packed_keys.hashes, shifted, np.concatenate([heap, packed_keys.heap]))
     marks = _marks(spec, layout, columns, rows)
     runs = np.append(starts, rows).astype(np.int64)
     return Changes(mine, runs, packed_keys, deleted, values, marks, _orders(spec, columns, rows))
@@ -140,7 +141,7 @@ class Base(BinFiles):
     def open(cls, path: Path, spec: TableSpec, bins: int) -> Base:
         """Open a table's files in a directory; creates empty ones where they are missing or of another table."""
         bits_of(bins)
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(0o700, parents=True, exist_ok=True)
         return cls(path, spec, bins)
 
     def apply(self, delta: pa.Table) -> None:
@@ -151,7 +152,7 @@ class Base(BinFiles):
         self.refresh()
         self.grown = 0
         for part in _parts(delta):
-            self._write(changes(self.spec, self.layout, part, self.bins, self.directory[:, HELD]))
+            self._write(changes(self.spec, self.layout, part, self.bins, self.secret, self.directory[:, HELD]))
 
     def find(self, keys: Probe) -> Words:
         """The handle of each key, or -1, valid until a change."""
@@ -159,8 +160,8 @@ class Base(BinFiles):
 
     def load(self, keys: Probe, order: Words) -> tuple[Words, Words, NDArray[np.uint8]]:
         """The handle of each key, the words of its values, a row for each column, and the marks of its row, or 0."""
-        values = np.empty((self.layout.width - 1, keys.bins.size), np.int64)
-        marks = np.empty(keys.bins.size * self.layout.marks, np.uint8)
+        values = np.empty((self.layout.width - 1, keys.hashes.size), np.int64)
+        marks = np.empty(keys.hashes.size * self.layout.marks, np.uint8)
         return self._lookup(keys, order, values, marks), values, marks.reshape(-1, self.layout.marks)
 
     def texts(self, handles: Words, references: Words) -> tuple[Words, NDArray[np.uint8]]:
@@ -205,19 +206,21 @@ class Base(BinFiles):
         )  # fmt: skip
         self.make_room(delta.bins, rows, heap_words)
         extents = self.extents
-        write_kernel.write(
+        refused, _ = write_kernel.write(
             self.directory, extents.words, extents.octets, self.shape, self.records, delta.runs, delta.bins,
             delta.keys.hashes, delta.keys.words, delta.keys.heap, handles, delta.deleted, delta.values, delta.marks,
             delta.orders,
         )  # fmt: skip
+        if refused:
+            raise InvalidOption(f"a delta of table {self.spec.name!r} names a key twice; it cannot be applied")
         self.trim(delta.bins)
 
     def _lookup(self, keys: Probe, order: Words, values: Words, marks: NDArray[np.uint8]) -> Words:
         self.refresh()
-        handles = np.empty(keys.bins.size, np.int64)
+        handles = np.empty(keys.hashes.size, np.int64)
         base_kernel.find(
-            self.directory, self.extents.words, self.extents.octets, self.shape, order, keys.bins, keys.hashes,
-            keys.words, keys.heap, handles, values, marks,
+            self.directory, self.extents.words, self.extents.octets, self.shape, order, keys.hashes, keys.words,
+            keys.heap, handles, values, marks,
         )  # fmt: skip
         return handles
 
@@ -226,9 +229,9 @@ class Base(BinFiles):
         base_kernel.key_words(self.directory, self.extents.words, self.shape, handles, words)
         unknown = np.zeros(handles.size, np.uint64)
         if not self.layout.wide:
-            return Keys(self.spec.key, words, None, None, unknown, unknown)
+            return Keys(self.spec.key, words, None, None, unknown)
         offsets, data = self.texts(handles, words)
-        return Keys(self.spec.key, None, offsets, data, unknown, unknown)
+        return Keys(self.spec.key, None, offsets, data, unknown)
 
     def _extracted(self, bin_ids: Words) -> pa.Table:
         handles = np.empty(int(self.directory[bin_ids, ROWS].sum()), np.int64)

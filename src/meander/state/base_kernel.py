@@ -13,7 +13,6 @@ from meander.kernel import kernel
 Words = NDArray[np.int64]
 Octets = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
-Bins = NDArray[np.int32]
 Directory = NDArray[np.int64]
 
 # Numba's cache notices changes of this file only, so it repeats the constants of binfiles.py; a test compares them.
@@ -27,18 +26,19 @@ GROUP = 64
 
 @kernel
 def find(
-    directory: Directory, arena: Words, octets: Octets, shape: Words, order: Words, bins: Bins, hashes: Hashes,
-    words: Words, heap: Words, handles: Words, values: NDArray[np.int64], present: Octets,
+    directory: Directory, arena: Words, octets: Octets, shape: Words, order: Words, hashes: Hashes, words: Words,
+    heap: Words, handles: Words, values: NDArray[np.int64], present: Octets,
 ) -> None:  # fmt: skip
     """Fill the handle of each key, or -1, and unless `present` is empty the words and the marks of its row, or 0.
 
-    A key is its word, or where keys are wide the reference to its record in `heap`. `order` may be empty: the keys are
-    taken as they come.
+    A key is its word, or where keys are wide the reference to its record in `heap`; its hash is that of `slot_hash`.
+    `order` may be empty: the keys are taken as they come.
 
     Nearly all of the time is memory latency. So each step runs for a whole group of keys, without branches between
     loads that could be mispredicted: the processor then waits for many loads at once.
     """
     width, marks, ordered, wide, bin_bits = shape[0], shape[1], shape[2] != 0, shape[3] != 0, np.uint64(shape[4])
+    other_bits = HALF - bin_bits
     if arena.size == 0:
         handles[:] = -1
         values[:] = 0
@@ -46,12 +46,13 @@ def find(
         return
     starts, sizes, slots = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
     entries, rows, stored = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
-    first_words = np.empty(GROUP, np.int64)
+    first_words, in_bin = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
     for begin in range(0, handles.size, GROUP):
         count = min(GROUP, handles.size - begin)
         for g in range(count):
             i = order[begin + g] if order.size else begin + g
-            b = np.int64(bins[i])
+            b = np.int64((hashes[i] >> HALF) >> other_bits)
+            in_bin[g] = b
             capacity = directory[b, CAPACITY]
             starts[g] = directory[b, START]
             # A bin without capacity has one slot, which is read and not used.
@@ -74,11 +75,10 @@ def find(
             stored[g] = arena[entries[g]]
         if wide:
             for g in range(count):
-                i = order[begin + g] if order.size else begin + g
-                first_words[g] = arena[directory[bins[i], HEAP] + (stored[g] >> 32)] if rows[g] >= 0 else 0
+                first_words[g] = arena[directory[in_bin[g], HEAP] + (stored[g] >> 32)] if rows[g] >= 0 else 0
         for g in range(count):
             i = order[begin + g] if order.size else begin + g
-            b, row, word = np.int64(bins[i]), rows[g], words[i]
+            b, row, word = in_bin[g], rows[g], words[i]
             if row < 0:
                 handles[i] = -1
             elif (not wide and stored[g] == word) or (
@@ -106,7 +106,7 @@ def find(
                 rows_at = starts[g] + sizes[g]
                 for c in range(width - 1):
                     values[c, i] = arena[rows_at + row * width + 1 + c]
-                capacity = directory[bins[i], CAPACITY]
+                capacity = directory[in_bin[g], CAPACITY]
                 marks_at = rows_at + capacity * width
                 if ordered:
                     marks_at += capacity + (capacity + BLOCK - 1) // BLOCK

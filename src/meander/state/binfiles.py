@@ -4,8 +4,8 @@ Two memory-mapped files: `<table>.directory`, where each bin's rows lie, and `<t
 open them, one at a time may change them. A bin has two extents. The first holds, one after the other, for `capacity`
 rows:
 
-    index     capacity * 4/3 + 1 entries: 32 bits of the key's hash << 32 | row + 1, or 0; linear probing, in order of
-              the highest bits that do not choose the bin: keys that come by hash go through it from left to right
+    index     capacity * 4/3 + 1 entries: 32 bits of the key's keyed hash << 32 | row + 1, or 0; linear probing, in
+              order of these bits: keys that come by hash go through it from left to right
     rows      `width` words each: the key's word or reference, and one word or reference for each value
     order     one word each, and the lowest word of each 32 rows (only in tables that have an order)
     marks     `marks` bytes each: bit 0 says that the row is there, bit c + 1 that value c is not null
@@ -28,6 +28,7 @@ from meander.errors import InvalidOption, NoSpace, TooLarge
 from meander.route.hashing import bits_of, checksum
 from meander.state import write_kernel
 from meander.state.extents import GRANULE, LENGTH, Extents, create, identity, mapped
+from meander.state.slot_hash import fresh_secret
 from meander.state.spec import TableSpec, is_record
 
 Words = NDArray[np.int64]
@@ -47,10 +48,11 @@ GOLDEN = 0.6180339887498949
 
 
 HEADER = 16
-FORMAT, FINGERPRINT, SPACE = 0, 1, 4
-"""Words of the directory's header: its format, the table's fingerprint, and the first word of the arena's extents."""
+FORMAT, FINGERPRINT, SECRET, SPACE = 0, 1, 2, 4
+"""Words of the directory's header: its format, the table's fingerprint, the first word of the secret that its slots
+are by, and the first word of the arena's extents."""
 
-VERSION = 0x4D45414E44455201
+VERSION = 0x4D45414E44455202
 
 MOST_HEAP = (1 << 31) - 1
 """The words of a bin's heap that a reference can reach."""
@@ -75,9 +77,7 @@ class Layout:
         """The layout of a table in so many bins."""
         records = tuple(at for at, (_, type_) in enumerate(spec.values) if is_record(type_))
         values = len(spec.values)
-        # The hash of a key with trailing columns says nothing about its bin.
-        bin_bits = bits_of(bins) if spec.key.leading is None else 0
-        return cls(1 + values, (values + 8) // 8, spec.order is not None, spec.key.wide, bin_bits, records)
+        return cls(1 + values, (values + 8) // 8, spec.order is not None, spec.key.wide, bits_of(bins), records)
 
     @property
     def shape(self) -> Words:
@@ -127,6 +127,7 @@ class BinFiles:
         self.records = np.array(self.layout.records, dtype=np.int64)
         self.is_new = False
         header, self.directory = self._opened()
+        self.secret = header[SECRET:SPACE].view(np.uint64)
         self.extents = Extents(path / f"{spec.name}.arena", header[SPACE:])
         self.refresh()
 
@@ -267,6 +268,7 @@ class BinFiles:
             self.is_new = True
             everything[:] = 0
             arena.unlink(missing_ok=True)
+            header[SECRET:SPACE].view(np.uint64)[:] = fresh_secret()
             header[FINGERPRINT], header[FORMAT] = fingerprint, VERSION
         return header, directory
 

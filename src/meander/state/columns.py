@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
 from meander.route.columns import LARGEST_OFFSET, octets_of, valid_of, view, whole_column
+from meander.route.hashing import bits_of
 from meander.route.keys import Keys
 from meander.state.records_kernel import lengths, pack, unpack, words_for
+from meander.state.slot_hash import Secret, hash_records, hash_words
 from meander.state.spec import dtype_of
 
 Words = NDArray[np.int64]
@@ -144,17 +146,19 @@ def _bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
 
 @dataclass(frozen=True)
 class Probe:
-    """Keys to look for: their bins and hashes, their words or references, and the records these point to."""
+    """Keys to look for: their hashes, which begin with the bin, their words or references, and the records of these."""
 
-    bins: NDArray[np.int32]
     hashes: NDArray[np.uint64]
     words: Words
     heap: Words
 
 
-def probe(keys: Keys, bins: NDArray[np.int32]) -> Probe:
-    """Pack keys."""
+def probe(keys: Keys, bins: int, secret: Secret) -> Probe:
+    """Pack keys, for look-ups in an index of so many bins and of this secret."""
+    hashes = np.empty(len(keys), np.uint64)
     if keys.words is not None:
-        return Probe(bins, keys.hash, keys.words, np.empty(0, np.int64))
+        hash_words(keys.words, keys.spread, bits_of(bins), secret, hashes)
+        return Probe(hashes, keys.words, np.empty(0, np.int64))
     (references,), heap = packed([(*keys.packed, NO_OCTETS)])
-    return Probe(bins, keys.hash, references, heap)
+    hash_records(references, heap, keys.spread, bits_of(bins), secret, hashes)
+    return Probe(hashes, references, heap)

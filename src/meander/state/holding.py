@@ -70,7 +70,7 @@ class Holding:
                 del _OPEN[other]
         holding = _OPEN.pop(place, None)
         if holding is None or not holding.is_current:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(0o700, parents=True, exist_ok=True)
             holding = cls(directory, specs, bins)
         _OPEN[place] = holding
         while len(_OPEN) > MOST_OPEN:

@@ -1,8 +1,9 @@
 """The rows that one batch touches: their keys, and a column of plain values for each column of the table.
 
-Arrays grow by doubling and never shrink: an overlay lives for one batch. The index of the keys is an array of slots. A
-slot is the low 32 bits of a key's hash << 32 | its row + 1, or 0. Its place is by the high 32 bits, so that keys of one
-bin are close together.
+Arrays grow by doubling and never shrink: an overlay lives for one batch. The index of the keys is an array of slots, in
+256 stripes: keys whose hashes begin with the same 8 bits, which are bits of the bin, share one. So keys of one bin are
+close together, and each stripe has the slots that its keys need: a batch may have all its keys in one bin. A slot is
+the low 32 bits of a key's hash << 32 | its row + 1, or 0. Its place in the stripe is by bits of the keyed hash alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from meander.route.keys import Keys
 from meander.state.columns import (
     NO_OCTETS,
     Octets,
+    Probe,
     conformed,
     fixed_column,
     flags_of,
@@ -31,6 +33,7 @@ from meander.state.columns import (
     unpacked,
 )
 from meander.state.records_kernel import by_hash, pack, words_before_end, words_for
+from meander.state.slot_hash import Secret
 from meander.state.spec import TableSpec, dtype_of
 
 Words = NDArray[np.int64]
@@ -46,24 +49,28 @@ HALF = np.uint64(32)
 Kind = TypeVar("Kind", bound=np.generic)
 
 LEAST = 64
+STRIPES, STRIPE_BITS = 256, 8
+STRIPE, NEXT = np.uint64(64 - STRIPE_BITS), np.uint64(1)
 SCATTERED = 4096
 """From this many keys on, keys are looked up in order of their hash, for the sake of the cache."""
 
 
 @kernel
 def factorise(
-    order: Words, wide: bool, bins: Bins, low_bits: int, hashes: Hashes, words: Words, heap: Words, slots: Words,
-    my_bins: Bins, my_hashes: Hashes, my_words: Words, my_heap: Words, used: int, size: int, rows: Words,
+    order: Words, wide: bool, bin_bits: int, hashes: Hashes, words: Words, heap: Words, stripes: Words, slots: Words,
+    held: Words, my_bins: Bins, my_hashes: Hashes, my_words: Words, my_heap: Words, used: int, size: int, rows: Words,
 ) -> tuple[int, int]:  # fmt: skip
-    """Fill the row of each key; a new key is appended to the rows and records.
+    """Fill the row of each key; a new key is appended to the rows and records, and counted in its stripe.
 
-    Where `order` is not empty, key i stands for key order[i] of `bins` and `rows`. Where `bins` is empty, a key's bin
-    is the high half of its hash >> `low_bits`. Returns the rows and the words of heap in use afterwards.
+    Where `order` is not empty, key i stands for key order[i] of `rows`. Stripe k has the slots from stripes[k] to
+    stripes[k + 1]. Returns the rows and the words of heap in use afterwards.
     """
+    public_bits, other_bits = np.uint64(max(bin_bits, STRIPE_BITS)), np.uint64(32 - bin_bits)
     for i in range(rows.size):
         j = order[i] if order.size else i
         mark = np.int64(hashes[i] & LOW_BITS) << 32
-        slot = int((np.int64(hashes[i] >> HALF) * slots.size) >> 32)
+        stripe = hashes[i] >> STRIPE
+        slot, stop = _home(hashes[i], public_bits, stripes), stripes[stripe + NEXT]
         word = words[i]
         while True:
             entry = slots[slot]
@@ -77,8 +84,9 @@ def factorise(
                     word = (used << 32) | (word & LOW)
                     used += count
                 my_words[size] = word
-                my_bins[size] = bins[j] if bins.size else np.int32(np.int64(hashes[i] >> HALF) >> low_bits)
+                my_bins[size] = np.int32((hashes[i] >> HALF) >> other_bits)
                 my_hashes[size] = hashes[i]
+                held[stripe] += 1
                 rows[j] = size
                 size += 1
                 break
@@ -88,9 +96,17 @@ def factorise(
                     rows[j] = row
                     break
             slot += 1
-            if slot == slots.size:
-                slot = 0
+            if slot == stop:
+                slot = stripes[stripe]
     return size, used
+
+
+@kernel
+def _home(hash_: np.uint64, public_bits: np.uint64, stripes: Words) -> int:
+    """The slot where the search for a key begins."""
+    stripe = hash_ >> STRIPE
+    size = stripes[stripe + NEXT] - stripes[stripe]
+    return int(stripes[stripe] + ((np.int64((hash_ << public_bits) >> HALF) * size) >> 32))
 
 
 @kernel
@@ -105,14 +121,23 @@ def _is_same(heap: Words, mine: int, others: Words, other: int) -> bool:
 
 
 @kernel
-def enter(hashes: Hashes, slots: Words) -> None:
+def tally(hashes: Hashes, counts: Words) -> None:
+    """Add to each stripe's count how many of these hashes are in it."""
+    for i in range(hashes.size):
+        counts[hashes[i] >> STRIPE] += 1
+
+
+@kernel
+def enter(hashes: Hashes, bin_bits: int, stripes: Words, slots: Words) -> None:
     """Enter rows 0, 1, .. into slots that are empty."""
+    public_bits = np.uint64(max(bin_bits, STRIPE_BITS))
     for row in range(hashes.size):
-        slot = int((np.int64(hashes[row] >> HALF) * slots.size) >> 32)
+        stripe = hashes[row] >> STRIPE
+        slot = _home(hashes[row], public_bits, stripes)
         while slots[slot] != 0:
             slot += 1
-            if slot == slots.size:
-                slot = 0
+            if slot == stripes[stripe + NEXT]:
+                slot = stripes[stripe]
         slots[slot] = (np.int64(hashes[row] & LOW_BITS) << 32) | (row + 1)
 
 
@@ -128,43 +153,52 @@ def grown(array: NDArray[Kind], used: int, wanted: int) -> NDArray[Kind]:
 class KeyRows:
     """The distinct keys of a batch, numbered as they came."""
 
-    def __init__(self, spec: TableSpec, bins: int) -> None:
-        self.spec, self.count, self.size = spec, bins, 0
+    def __init__(self, spec: TableSpec, bins: int, secret: Secret) -> None:
+        self.spec, self.count, self.size, self._secret = spec, bins, 0, secret
         self.bins, self.hashes = np.empty(0, np.int32), np.empty(0, np.uint64)
         self.words, self.heap = np.empty(0, np.int64), np.empty(0, np.int64)
-        self._slots, self._used = np.empty(0, np.int64), 0
+        self.slots, self._used = np.empty(0, np.int64), 0
+        self._stripes, self._held = np.zeros(STRIPES + 1, np.int64), np.zeros(STRIPES, np.int64)
 
     def touch(self, keys: Keys) -> Words:
         """The row of each key; new keys get new rows."""
         rows = np.empty(len(keys), np.int64)
         if not len(keys):
             return rows
-        is_whole = self.spec.key.leading is None
-        sought = probe(keys, np.empty(0, np.int32) if is_whole else keys.bins(self.count))
+        sought = probe(keys, self.count, self._secret)
         order, hashes, words = np.empty(0, np.int64), sought.hashes, sought.words
         if rows.size >= SCATTERED:
             order, hashes, words = np.empty_like(rows), np.empty_like(hashes), np.empty_like(words)
             by_hash(sought.hashes, sought.words, hashes, words, order)
-        most = self.size + len(keys)
+        self._make_room(sought)
+        self.size, self._used = factorise(
+            order, self.spec.key.wide, bits_of(self.count), hashes, words, sought.heap, self._stripes, self.slots,
+            self._held, self.bins, self.hashes, self.words, self.heap, self._used, self.size, rows,
+        )  # fmt: skip
+        return rows
+
+    def _make_room(self, sought: Probe) -> None:
+        """Have space for all of these keys, and slots of which a third is empty in every stripe."""
+        most = self.size + sought.hashes.size
         self.bins, self.hashes = grown(self.bins, self.size, most), grown(self.hashes, self.size, most)
         self.words = grown(self.words, self.size, most)
         self.heap = grown(self.heap, self._used, self._used + sought.heap.size)
-        if self._slots.size < most + most // 2:
-            self._slots = np.zeros(max(LEAST, 2 * most), np.int64)
-            enter(self.hashes[: self.size], self._slots)
-        self.size, self._used = factorise(
-            order, self.spec.key.wide, sought.bins, 32 - bits_of(self.count), hashes, words, sought.heap, self._slots,
-            self.bins, self.hashes, self.words, self.heap, self._used, self.size, rows,
-        )  # fmt: skip
-        return rows
+        wanted = self._held.copy()
+        tally(sought.hashes, wanted)
+        if (3 * wanted > 2 * np.diff(self._stripes)).any():
+            # The mean on top spares small stripes from growing at every touch.
+            sizes = 2 * wanted + most // (4 * STRIPES) + 4
+            self._stripes = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+            self.slots = np.zeros(int(self._stripes[-1]), np.int64)
+            enter(self.hashes[: self.size], bits_of(self.count), self._stripes, self.slots)
 
     def keys(self, rows: Words) -> Keys:
         """The keys of these rows, to be decoded: all their hashes are those of the index."""
         words, hashes = self.words[rows], self.hashes[rows]
         if not self.spec.key.wide:
-            return Keys(self.spec.key, words, None, None, hashes, hashes)
+            return Keys(self.spec.key, words, None, None, hashes)
         offsets, data = unpacked(words, self.heap)
-        return Keys(self.spec.key, None, offsets, data, hashes, hashes)
+        return Keys(self.spec.key, None, offsets, data, hashes)
 
     def order_words(self, rows: Words) -> Words:
         """The order column of these rows, which is a column of the key, as words."""

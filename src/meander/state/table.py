@@ -25,6 +25,7 @@ from meander.state.base import Base
 from meander.state.columns import Probe, fixed_column, from_words, plain, to_words
 from meander.state.overlay import FixedColumn, KeyRows, RecordColumn, grown
 from meander.state.records_kernel import by_bin, is_ascending
+from meander.state.slot_hash import fresh_secret
 from meander.state.spec import TableSpec, is_record
 
 Words = NDArray[np.int64]
@@ -42,7 +43,7 @@ class Table:
         bits_of(bins)
         self.spec, self.bins = spec, bins
         self._base = base
-        self._keys = KeyRows(spec, bins)
+        self._keys = KeyRows(spec, bins, fresh_secret() if base is None else base.secret)
         self._seen: Flags | None = None
         self._handles = np.empty(0, np.int64)
         self._present, self._marked = np.empty(0, np.bool_), np.empty(0, np.bool_)
@@ -223,7 +224,7 @@ class Table:
         if not is_ascending(mine.bins[new]):
             order = np.empty(size - before, np.int64)
             by_bin(mine.bins[new], self.bins, order)
-        sought = Probe(mine.bins[new], mine.hashes[new], mine.words[new], mine.heap)
+        sought = Probe(mine.hashes[new], mine.words[new], mine.heap)
         handles, words, marks = self._base.load(sought, order)
         self._handles[new] = handles
         self._present[new] = handles >= 0

@@ -26,6 +26,7 @@ LOW = 0xFFFFFFFF
 MARK = -(1 << 32)
 HALF = np.uint64(32)
 GROUP = 64
+NO_ROOM = -1
 
 
 @kernel
@@ -74,14 +75,15 @@ def write(
     directory: Directory, arena: Words, octets: Octets, shape: Words, records: Words, runs: Words, bins: Words,
     hashes: Hashes, words: Words, heap: Words, handles: Words, deleted: Flags, values: Matrix, present: Octets,
     orders: Words,
-) -> int:  # fmt: skip
+) -> tuple[int, int]:  # fmt: skip
     """Write rows, bin after bin: update known rows, insert new ones, then remove deleted ones.
 
-    `present` has the bytes of marks of each row. All space is reserved beforehand. The returned number has no meaning;
-    it keeps the compiler from removing loads that only warm the cache.
+    `present` has the bytes of marks of each row. All space is reserved beforehand. Returns how many rows could not be
+    written or removed, which only a delta has that names a key twice; and a number without meaning, which keeps the
+    compiler from removing loads that only warm the cache.
     """
     width, marks, ordered, wide = shape[0], shape[1], shape[2] != 0, shape[3] != 0
-    bin_bits, seen = np.uint64(shape[4]), np.int64(0)
+    bin_bits, seen, refused = np.uint64(shape[4]), np.int64(0), 0
     for k in range(runs.size - 1):
         b = bins[k]
         capacity = directory[b, CAPACITY]
@@ -121,6 +123,8 @@ def write(
                     word = words[i]
                     if wide:
                         word = _append(directory, arena, b, heap, word)
+                        if word == NO_ROOM:
+                            refused, word = refused + 1, 0
                     arena[rows_at + row * width] = word
                 else:
                     row = handles[i] & LOW
@@ -131,6 +135,8 @@ def write(
                     if r < records.size and records[r] == c:
                         r += 1
                         word = _replace(directory, arena, b, 0 if is_new else arena[at + c], heap, word)
+                        if word == NO_ROOM:
+                            refused, word = refused + 1, 0
                     arena[at + c] = word
                 for m in range(marks):
                     # Most marks are unchanged, and an unchanged page need not go to the disk.
@@ -142,6 +148,9 @@ def write(
             for i in range(runs[k], runs[k + 1]):
                 if deleted[i] and handles[i] >= 0:
                     row = handles[i] & LOW
+                    if octets[(marks_at << 3) + row * marks] & 1 == 0:
+                        refused += 1
+                        continue
                     _leave(arena, start, capacity, hashes[i], bin_bits, row)
                     at = rows_at + row * width
                     if wide:
@@ -163,7 +172,7 @@ def write(
             for block in range((directory[b, HIGH] + BLOCK - 1) // BLOCK):
                 lowest = min(lowest, arena[order_at + capacity + block])
             directory[b, LOWEST] = lowest
-    return int(seen)
+    return refused, int(seen)
 
 
 @kernel
@@ -212,6 +221,8 @@ def _append(directory: Directory, arena: Words, b: int, heap: Words, reference: 
     if size == 0:
         return 0
     used = directory[b, USED]
+    if used + size > directory[b, HEAP_WORDS]:
+        return NO_ROOM
     target, source = directory[b, HEAP] + used, reference >> 32
     for k in range(size):
         arena[target + k] = heap[source + k]

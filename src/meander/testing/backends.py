@@ -14,13 +14,13 @@ from meander.checkpoint.entries import Commit
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
 from meander.checkpoint.reader import Reader
-from meander.engine.driver.ports import Jobs, OperatorOutput, Place
+from meander.engine.driver.ports import Jobs, OutputSink, Place
 from meander.engine.worker.messages import Control, TaskReport
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
 from meander.operators.operator import BinnedOperator
-from meander.testing.faults import Chance, MemoryLocation, RiskyFolder
-from meander.testing.inprocess import InProcessCluster, InProcessJobs, TableSink
+from meander.testing.faults import Chance, MemoryLocation, RiskyFolder, RiskySink
+from meander.testing.inprocess import InProcessCluster, InProcessJobs
 from meander.testing.model import NO_SUM, ModelJobs, Row, Sum, SumOperator, bin_of, operate, passed_on
 
 Emitted = Counter[tuple[Any, ...]]
@@ -28,22 +28,11 @@ State = dict[tuple[int, Any], Any]
 """The state of each key, by operator."""
 
 
-class VersionSink:
-    """Keeps what was written under each version's number; one that is written again is replaced."""
-
-    def __init__(self) -> None:
-        self.versions: dict[int, Any] = {}
-
-    def write(self, rows: Any, version: int) -> None:
-        """Take one version's output."""
-        self.versions[version] = rows
-
-
 class Backend(Protocol):
     """What a simulation runs on, and what should come out."""
 
     cluster: InProcessCluster
-    sink: VersionSink
+    sink: RiskySink
 
     @property
     def operators(self) -> Sequence[BinnedOperator]:
@@ -63,8 +52,8 @@ class Backend(Protocol):
     def expected(self, commits: Sequence[Commit], batches: Mapping[int, Any]) -> tuple[list[Emitted], State]:
         """What each version must emit and what must be the state in the end, counted anew in plain Python."""
 
-    def emitted(self, version: int) -> Emitted:
-        """What the sink holds of a version."""
+    def emitted(self, output: Any) -> Emitted:
+        """The rows that the sink got in one call."""
 
     def state(self, log: Log) -> State:
         """What the checkpoint holds, bin by bin."""
@@ -73,14 +62,14 @@ class Backend(Protocol):
 class ModelBackend:
     """Modelled workers behind the same messages, and a checkpoint in memory."""
 
-    KEYS, ROWS = 24, 6
+    KEYS, ROWS = 12, 4
 
     def __init__(self, chance: Chance, bins: int, operators: int, executors: int) -> None:
         self.bins = bins
         self.operators = [SumOperator(bins) for _ in range(operators)]
         self.location = MemoryLocation.new(chance)
         self.cluster = InProcessCluster(Path("/nonexistent"), executors)
-        self.sink = VersionSink()
+        self.sink = RiskySink(chance)
         self.jobs = ModelJobs(operators, self.location, self.cluster, self.sink, chance)
 
     def rows(self, rng: random.Random) -> tuple[Row, ...]:
@@ -107,9 +96,9 @@ class ModelBackend:
             outputs.append(Counter(rows))
         return outputs, {(at, key): each for at, mine in enumerate(sums) for key, each in mine.items()}
 
-    def emitted(self, version: int) -> Emitted:
-        """What the sink holds of a version."""
-        return Counter(self.sink.versions[version])
+    def emitted(self, output: Any) -> Emitted:
+        """The rows that the sink got in one call."""
+        return Counter(output)
 
     def state(self, log: Log) -> State:
         """Snapshots and deltas of every bin, put together."""
@@ -132,7 +121,7 @@ class RiskyJobs(InProcessJobs):
         operators: Sequence[BinnedOperator],
         schema: pa.Schema,
         cluster: InProcessCluster,
-        sink: TableSink,
+        sink: OutputSink,
         chance: Chance,
     ) -> None:
         super().__init__(operators, schema, cluster, sink)
@@ -146,12 +135,6 @@ class RiskyJobs(InProcessJobs):
         answer = super().run_task(operator, control, rows, place, last)
         self.chance.lose_task()
         return answer
-
-    def write(self, output: OperatorOutput, version: int) -> None:
-        """Give the output of a version to the sink; the driver may end before or after."""
-        self.chance.crash()
-        super().write(output, version)
-        self.chance.crash()
 
 
 class RealBackend:
@@ -168,7 +151,7 @@ class RealBackend:
             self.operators.append(Aggregate(count.output, ["key"], {"top": ("max", "count"), "n": "count"}))
         self.location = RiskyFolder.at(str(folder / "checkpoint"), chance)
         self.cluster = InProcessCluster(folder / "executors", executors)
-        self.sink = VersionSink()
+        self.sink = RiskySink(chance)
         self.jobs = RiskyJobs(self.operators, schema, self.cluster, self.sink, chance)
 
     def rows(self, rng: random.Random) -> pa.Table:
@@ -193,9 +176,9 @@ class RealBackend:
             state |= {(1, key): (counts[key], updates[key]) for key in updates}
         return outputs, state
 
-    def emitted(self, version: int) -> Emitted:
-        """What the sink holds of a version."""
-        return Counter(tuple(row.values()) for row in self.sink.versions[version].to_pylist())
+    def emitted(self, output: Any) -> Emitted:
+        """The rows that the sink got in one call."""
+        return Counter(tuple(row.values()) for row in output.to_pylist())
 
     def state(self, log: Log) -> State:
         """The tables of every operator, as a reader of the checkpoint sees them."""

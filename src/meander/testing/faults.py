@@ -1,4 +1,4 @@
-"""What can go wrong in a simulation, how likely it is, and checkpoints around whose commits a driver may end.
+"""What can go wrong in a simulation, how likely it is, and checkpoints and a sink in which a driver may end.
 
 One source of chance decides about everything.
 """
@@ -6,8 +6,8 @@ One source of chance decides about everything.
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from meander.checkpoint.location import Location
-from meander.engine.driver.ports import JobLost
+from meander.engine.driver.ports import JobLost, SinkToken, SinkWrite
 from meander.errors import Damaged, Exists, MeanderError
+from meander.testing.inprocess import MemorySink
 
 MANIFESTS = "manifests/"
 
@@ -34,7 +35,8 @@ class FaultRates:
         torn: it ends in the middle of a change of its state.
         zombie: tasks of a lost job run later, when the driver has long gone on.
         doubled: a task reports twice.
-        crash: the driver ends: before or after the sink, before or after the manifest.
+        crash: the driver ends: before or after the sink, before or after an entry of the log.
+        late: the driver is stopped in its sink, another one takes over, and long after that the sink gets the rows.
         executor_lost: an executor is gone before a batch, and another one comes.
         executor_gone: it does not come back.
         usurp: another driver takes over, and the old one does not know.
@@ -46,6 +48,7 @@ class FaultRates:
     zombie: float = 0.5
     doubled: float = 0.01
     crash: float = 0.005
+    late: float = 0.005
     executor_lost: float = 0.02
     executor_gone: float = 0.005
     usurp: float = 0.01
@@ -96,6 +99,41 @@ class Chance:
         self.rates = FaultRates.none()
 
 
+class RiskySink(MemorySink):
+    """A sink in which a driver may end, or sleep until another one has gone on.
+
+    What is committed is what a sink of two steps shows. One of one step shows any of its calls: the first one if it
+    ignores numbers that it has seen, the last one if it replaces what it has.
+    """
+
+    def __init__(self, chance: Chance) -> None:
+        super().__init__()
+        self.chance = chance
+        self.calls: defaultdict[int, list[Any]] = defaultdict(list)
+        """What each call has brought, by number."""
+        self._sleeping: list[tuple[Any, SinkWrite]] = []
+
+    def prepare(self, output: Any, write: SinkWrite) -> SinkToken:
+        """Take one version's output."""
+        self.chance.crash()
+        if self.chance.happens("late"):
+            self._sleeping.append((output, write))
+            raise Crashed("the driver sleeps in its sink")
+        token = self._take(output, write)
+        self.chance.crash()
+        return token
+
+    def wake(self) -> None:
+        """Let the drivers that sleep go on: the sink gets their rows, and they find out that they were replaced."""
+        sleeping, self._sleeping = self._sleeping, []
+        for output, write in sleeping:
+            self.abort(self._take(output, write))
+
+    def _take(self, output: Any, write: SinkWrite) -> SinkToken:
+        self.calls[write.version].append(output)
+        return super().prepare(output, write)
+
+
 @dataclass(frozen=True)
 class MemoryLocation(Location):
     """A checkpoint in memory. A file is its bytes, or any value that a model of a worker keeps in its place."""
@@ -139,6 +177,12 @@ class MemoryLocation(Location):
         """The names of the files in a folder, sorted."""
         start = f"{folder}/"
         return sorted(path[len(start) :] for path in self.files if path.startswith(start))
+
+    def folders(self, folder: str) -> Sequence[str]:
+        """The names of the folders in a folder, sorted."""
+        start = f"{folder}/"
+        inside = [path[len(start) :] for path in self.files if path.startswith(start)]
+        return sorted({path.partition("/")[0] for path in inside if "/" in path})
 
     def exists(self, path: str) -> bool:
         """Whether a file is there."""

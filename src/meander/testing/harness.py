@@ -13,11 +13,14 @@ import pyarrow as pa
 from meander.checkpoint.location import Location
 from meander.checkpoint.reader import Reader
 from meander.clock import ManualClock
+from meander.engine.driver.driver import Driver
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.errors import InvalidOption, MigrationFailed
+from meander.migration.control_stream import ControlStream
 from meander.migration.handle import Migration
 from meander.operators.times import microseconds
+from meander.options import whole
 from meander.query import Query
 from meander.route.schema import schema as schema_of
 from meander.sources import PairSource, RowSource
@@ -30,6 +33,7 @@ Rows: TypeAlias = Iterable[Mapping[str, Any]] | Any | None
 """An Arrow table, or rows as dictionaries."""
 
 MAX_TICKS = 1000
+MAX_WORKERS = 1 << 10
 
 
 def source(columns: str | pa.Schema) -> RowSource:
@@ -80,6 +84,7 @@ class Harness:
             raise InvalidOption("a harness runs without Spark: build the stream over me.testing.source(...)")
         if not stream.nodes:
             raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")
+        whole("workers", workers, 1, MAX_WORKERS)
         self._folder = tempfile.TemporaryDirectory(prefix="meander-test-")
         self.source = stream.source
         self.clock = ManualClock()
@@ -99,10 +104,14 @@ class Harness:
         checkpoint = str(options.pop("checkpoint", Path(self._folder.name) / "checkpoint"))
         operators = [node.operator for node in stream.nodes]
         jobs = InProcessJobs(operators, self._table(None, None, None).schema, self.cluster, self.sink)
-        return InProcessLaunch(
-            operators, Location.of(checkpoint), self.cluster, jobs,
-            Settings(checkpoint, workers, bins, copy_ms=1e9, **options), self.clock, workers,
-        )  # fmt: skip
+        chosen = Settings(checkpoint, workers, bins, copy_ms=1e9, **options)
+        location = Location.of(checkpoint, fsync=chosen.fsync)
+        return InProcessLaunch(operators, location, self.cluster, jobs, chosen, self.clock, workers)
+
+    @property
+    def driver(self) -> Driver:
+        """What makes the versions, for tests of the engine itself."""
+        return self._run.driver
 
     def __enter__(self) -> Harness:
         return self
@@ -126,6 +135,7 @@ class Harness:
         assert isinstance(stream, InProcessStream)
         self.clock.advance(1.0)
         stream.put(self._table(rows, left, right))
+        self._deliver()
         return self.emitted()
 
     def emitted(self) -> list[dict[str, Any]]:
@@ -133,7 +143,7 @@ class Harness:
         return list(self.sink.versions[self.query.version].to_pylist()) if self.sink.versions else []
 
     def output(self) -> list[dict[str, Any]]:
-        """Everything that was emitted, oldest first."""
+        """Everything that committed versions have emitted, oldest first."""
         return self.sink.rows()
 
     def latest(self, *key: str) -> list[dict[str, Any]]:
@@ -175,28 +185,37 @@ class Harness:
         before = self.query.version
         self.clock.advance(max(seconds, self._launch.settings.idle_after_s * 1.01))
         for _ in range(MAX_TICKS):
-            if not self._run.driver.loop.wants_tick or not self._run.driver.loop.tick_if_wanted():
+            if not self.driver.loop.wants_tick or not self.driver.loop.tick_if_wanted():
                 break
+            self._deliver()
         return self._since(before)
 
     def advance(self, by: str | float) -> list[dict[str, Any]]:
         """Let event time go on by so much, as if rows had come, and fire what is due."""
         before = self.query.version
-        driver = self._run.driver
+        driver = self.driver
+        driver.loop.settle()
         with driver.loop.lock:
             driver.event_time.advance(microseconds("by", by))
         driver.loop.settle()
+        self._deliver()
         return self._since(before)
 
     def end(self) -> list[dict[str, Any]]:
         """Let event time be over: every window closes, every timer fires."""
         before = self.query.version
-        driver = self._run.driver
+        driver = self.driver
+        driver.loop.settle()
         for operator in range(len(driver.operators)):
             with driver.loop.lock:
                 driver.event_time.end(operator)
             driver.loop.settle()
+        self._deliver()
         return self._since(before)
+
+    def _deliver(self) -> None:
+        """Call who listens to events: here between two versions, so that a test is the same every time."""
+        self.driver.events.deliver()
 
     def _since(self, version: int) -> list[dict[str, Any]]:
         tables = [rows for number, rows in sorted(self.sink.versions.items()) if number > version]
@@ -208,7 +227,7 @@ class Harness:
         """Go to so many workers, and return when all bins have moved; the options are those of `query.rescale`."""
         return self.finish(self.query.rescale(workers, **options))
 
-    def rebalance(self, tau: float = 0.2, **options: Any) -> Migration:
+    def rebalance(self, tau: float | None = None, **options: Any) -> Migration:
         """Spread the load over the workers that are there."""
         return self.finish(self.query.rebalance(tau, **options))
 
@@ -216,22 +235,34 @@ class Harness:
         """Move these bins to these workers."""
         return self.finish(self.query.move(targets, **options))
 
+    def control(self, *rows: Mapping[str, Any]) -> bool:
+        """Take rows of a control stream: batch, bin, worker, operator if there are several; whether any was good."""
+        stream = self._run.stream
+        assert isinstance(stream, InProcessStream)
+        with self.driver.loop.lock:
+            taker = ControlStream(self.driver.coordinator, self.driver.settings.budget)
+            is_any = taker.take(rows, None, stream.next_batch - 1)
+        self._deliver()
+        return is_any
+
     def finish(self, migration: Migration) -> Migration:
         """Make ticks until a migration is over; raises `MigrationFailed` where it has failed."""
         for _ in range(MAX_TICKS):
+            self._deliver()
             if migration.poll():
                 break
-            with self._run.driver.loop.lock:
-                self._run.driver.loop.tick()
+            with self.driver.loop.lock:
+                self.driver.loop.tick()
+        self._deliver()
         if migration.status == "failed":
             raise MigrationFailed(migration.reason)
         return migration
 
     def lose(self, worker: int, replace: bool = True) -> None:
         """The executor of a worker is gone, with all its state; another one comes, or others take over its bins."""
-        place = self._run.driver.placement.places.get(WorkerId(worker))
+        place = self.driver.placement.places.get(WorkerId(worker))
         if place is None:
-            known = ", ".join(str(each) for each in sorted(self._run.driver.placement.places))
+            known = ", ".join(str(each) for each in sorted(self.driver.placement.places))
             raise InvalidOption(f"there is no worker {worker}; there are: {known}")
         self.cluster.lose(place.executor, replace)
 
@@ -249,10 +280,17 @@ class Harness:
 def _as_table(rows: Rows, schema: pa.Schema) -> pa.Table:
     if rows is None:
         return schema.empty_table()
-    if isinstance(rows, pa.Table):
-        return rows.select(schema.names).cast(schema)
-    listed = list(rows)
-    unknown = {name for row in listed for name in row} - set(schema.names)
+    listed = rows if isinstance(rows, pa.Table) else list(rows)
+    if isinstance(listed, pa.Table):
+        unknown = set(schema.names) - set(listed.column_names)
+    else:
+        unknown = {name for row in listed for name in row} - set(schema.names)
     if unknown:
-        raise InvalidOption(f"there is no column {min(unknown)!r}; the columns are {', '.join(schema.names)}")
-    return pa.Table.from_pylist(listed, schema)
+        whose = "the rows have" if isinstance(listed, pa.Table) else "there is"
+        raise InvalidOption(f"{whose} no column {min(unknown)!r}; the columns are {', '.join(schema.names)}")
+    try:
+        if isinstance(listed, pa.Table):
+            return listed.select(schema.names).cast(schema)
+        return pa.Table.from_pylist(listed, schema)
+    except pa.ArrowException as error:
+        raise InvalidOption(f"the rows do not fit the columns of the source: {error}") from None

@@ -5,18 +5,30 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meander.engine.driver.ports import Job, JobLost, JobResult, OperatorOutput, OutputLost, Place, Routing
+from meander.engine.driver.ports import (
+    Job,
+    JobLost,
+    JobResult,
+    OperatorOutput,
+    OutputLost,
+    OutputSink,
+    Place,
+    Routing,
+    SinkToken,
+    SinkWrite,
+)
 from meander.engine.worker.messages import Control, TaskReport
 from meander.engine.worker.process import Host
 from meander.engine.worker.rows import ALL, REPORT, SLOT, shown
 from meander.engine.worker.task import OperatorTask
 from meander.operators.operator import BinnedOperator
+from meander.prepared import PreparedRows
 
 
 class InProcessCluster:
@@ -81,33 +93,19 @@ class InProcessCluster:
             self._places[executor] = Place(executor, f"executor-{executor}", f"inprocess:{executor}:0", self._cores)
 
 
-class TableSink(Protocol):
-    """Takes the output of every version as a table."""
-
-    def write(self, rows: pa.Table, version: int) -> None:
-        """Take one version's output; raise, and the version is not committed."""
-
-
-class MemorySink:
-    """Keeps the output of every version; a version that is written again replaces what it wrote before."""
-
-    def __init__(self) -> None:
-        self.versions: dict[int, pa.Table] = {}
-
-    def write(self, rows: pa.Table, version: int) -> None:
-        """Keep one version's output."""
-        self.versions[version] = rows
+class MemorySink(PreparedRows[Any]):
+    """Keeps the output of every version, and shows what is committed."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Everything that was emitted, oldest first."""
-        return [row for _, rows in sorted(self.versions.items()) for row in rows.to_pylist()]
+        return [row for _, rows in self.committed() for row in rows.to_pylist()]
 
 
 class InProcessJobs:
     """Runs the tasks of all workers, one after the other."""
 
     def __init__(
-        self, operators: Sequence[BinnedOperator], schema: pa.Schema, cluster: InProcessCluster, sink: TableSink
+        self, operators: Sequence[BinnedOperator], schema: pa.Schema, cluster: InProcessCluster, sink: OutputSink
     ) -> None:
         self.operators, self.schema, self.cluster, self.sink = tuple(operators), schema, cluster, sink
 
@@ -126,6 +124,11 @@ class InProcessJobs:
         operator = self.operators[routing.operator]
         wave_of = self._bins(_with_key(rows, operator), operator, bins) % count
         return [rows.filter(pa.array(wave_of == wave)) for wave in range(count)]
+
+    def of_bins(self, rows: pa.Table, bins: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Table:
+        """The rows of some bins of the first operator."""
+        operator = self.operators[0]
+        return rows.filter(pa.array(bins[self._bins(_with_key(rows, operator), operator, bins.size)]))
 
     def free(self, waves: Sequence[pa.Table]) -> None:
         """Tables need not be given back."""
@@ -175,9 +178,9 @@ class InProcessJobs:
                 tables.append(pa.ipc.open_file(file).read_all())
         return pa.concat_tables(tables)
 
-    def write(self, output: OperatorOutput, version: int) -> None:
+    def prepare(self, output: OperatorOutput, write: SinkWrite) -> SinkToken:
         """Give the output of a version to the sink."""
-        self.sink.write(self.read(output), version)
+        return self.sink.prepare(self.read(output), write)
 
     def rehearse(self, places: Sequence[Place], bins: int) -> None:
         """All is warm."""

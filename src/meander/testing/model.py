@@ -18,7 +18,17 @@ import numpy as np
 from meander.checkpoint import bitmap
 from meander.checkpoint.entries import FileRef, SnapshotRef
 from meander.checkpoint.files import Attempt
-from meander.engine.driver.ports import Job, JobLost, JobResult, OperatorOutput, Place, Routing
+from meander.engine.driver.ports import (
+    Job,
+    JobLost,
+    JobResult,
+    OperatorOutput,
+    OutputSink,
+    Place,
+    Routing,
+    SinkToken,
+    SinkWrite,
+)
 from meander.engine.worker.catch_up import update, wanted
 from meander.engine.worker.messages import Bins, Control, Fault, TaskReport, Token
 from meander.errors import MeanderError
@@ -123,7 +133,7 @@ class ModelJobs:
     """The driver's port `Jobs` over modelled workers."""
 
     def __init__(
-        self, operators: int, location: MemoryLocation, cluster: InProcessCluster, sink: Any, chance: Chance
+        self, operators: int, location: MemoryLocation, cluster: InProcessCluster, sink: OutputSink, chance: Chance
     ) -> None:
         self.count, self.location, self.cluster, self.sink, self.chance = operators, location, cluster, sink, chance
         self.stores: dict[tuple[str, str, int, int], Store] = {}
@@ -136,7 +146,7 @@ class ModelJobs:
     def waves(self, rows: tuple[Row, ...], routing: Routing, max_bytes: int) -> list[tuple[Row, ...]]:
         """The rows in one piece, or by chance in two waves of bins."""
         bins = len(routing.slots)
-        if bins < 2 or self.chance.rng.random() < 0.8:
+        if bins < 2 or self.chance.rng.random() < 0.9:
             return [rows]
         return [tuple(row for row in rows if bin_of(routing.operator, row.key, bins) % 2 == at) for at in (0, 1)]
 
@@ -179,11 +189,9 @@ class ModelJobs:
         """The output of an operator as rows for the next one."""
         return tuple(row for part in output.inline for row in part)
 
-    def write(self, output: OperatorOutput, version: int) -> None:
+    def prepare(self, output: OperatorOutput, write: SinkWrite) -> SinkToken:
         """Give the output of a version to the sink."""
-        self.chance.crash()
-        self.sink.write(self.read(output), version)
-        self.chance.crash()
+        return self.sink.prepare(self.read(output), write)
 
     def rehearse(self, places: Sequence[Place], bins: int) -> None:
         """There is nothing to warm."""

@@ -6,7 +6,7 @@ One source of chance decides about rows, requests and faults, so a seed is a sto
     True
 
 Executors are lost for a while or for good, processes die in the middle of a change, tasks of a lost job run late, the
-driver crashes around the sink and the manifest, another one takes over while the old one goes on. Meanwhile requests to
+driver crashes around the sink and the log, another one takes over while the old one goes on. Meanwhile requests to
 rescale, rebalance and move, cancellations, rows of a control stream, idle ticks and a balancer come whenever they like.
 After every version the commit is looked at; in the end state and output are counted anew.
 """
@@ -28,6 +28,7 @@ from meander.control.straggler import StragglerRules
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.errors import MeanderError
+from meander.migration.control_rows import ControlRow
 from meander.migration.control_stream import ControlStream
 from meander.migration.mover import Mover
 from meander.testing.backends import Backend, ModelBackend, RealBackend
@@ -37,6 +38,10 @@ from meander.testing.stream import InProcessLaunch, InProcessStream
 
 MIN_VERSIONS, MIN_MIGRATIONS, MIN_FAULTS = 40, 1, 3
 """What a story has at least: a seed that shows less proves little."""
+LAST_VERSIONS = 2
+"""So many come after the story, when nothing goes wrong any more."""
+MOST_WORKERS = 3
+"""A source, a target and one that only looks on: more of them show nothing that these do not."""
 MAX_STEPS = 1000
 MAX_SETTLE = 300
 SHARED_MEMORY = Path("/dev/shm")
@@ -73,7 +78,9 @@ class Simulation:
         self.restarts = 0
         self.finished = 0
         self.old: list[QueryRun] = []
-        self._left: set[tuple[int, int, int]] | None = None
+        self._left: set[tuple[int, ...]] | None = None
+        self._rows: tuple[ControlRow, ...] = ()
+        """Rows of the control stream that were accepted and have not taken effect."""
 
     def run(self) -> Outcome:
         """Go through the story and check it; raises `Violation`."""
@@ -103,7 +110,7 @@ class Simulation:
     def _set_up(self, folder: Path) -> None:
         rng = self.rng
         bins, operators = rng.choice([4, 8]), rng.choice([1, 1, 2])
-        executors = rng.randint(1, 4)
+        executors = rng.randint(1, MOST_WORKERS)
         self.backend: Backend = (
             RealBackend(self.chance, bins, operators, executors, folder)
             if self.is_real
@@ -142,7 +149,7 @@ class Simulation:
 
     @property
     def _has_enough(self) -> bool:
-        enough = len(self.commits) >= self.wanted and self.finished >= MIN_MIGRATIONS
+        enough = len(self.commits) >= self.wanted - LAST_VERSIONS and self.finished >= MIN_MIGRATIONS
         return enough and self.faults >= self.min_faults
 
     def _pick(self) -> Callable[[], None]:
@@ -183,14 +190,16 @@ class Simulation:
             raise Violation(f"seed {self.seed}: one tick made {loop.version - before} versions")
 
     def _rescale(self) -> None:
-        self.mover.migrate("rescale", self._operator(), {"workers": self.rng.randint(1, 4), **self._schedule()})
+        self.mover.migrate(
+            "rescale", self._operator(), {"workers": self.rng.randint(1, MOST_WORKERS), **self._schedule()}
+        )
 
     def _rebalance(self) -> None:
         self.mover.migrate("rebalance", self._operator(), self._schedule())
 
     def _move(self) -> None:
         record = self.query.driver.record
-        workers = self.rng.sample(range(4), self.rng.randint(1, 2))
+        workers = self.rng.sample(range(MOST_WORKERS), self.rng.randint(1, 2))
         bins = self.rng.sample(range(record.bins), self.rng.randint(1, 3))
         targets = {bin_: self.rng.choice(workers) for bin_ in bins}
         self.mover.migrate("move", self.rng.randrange(len(record.owners)), {"targets": targets, **self._schedule()})
@@ -217,14 +226,15 @@ class Simulation:
             {
                 "batch": self._next_batch() + self.rng.randint(0, 3),
                 "bin": self.rng.randrange(driver.record.bins + 1),
-                "worker": self.rng.randint(0, 3),
+                "worker": self.rng.randrange(MOST_WORKERS),
                 "operator": 0,
             }
             for _ in range(self.rng.randint(1, 3))
         ]
         with driver.loop.lock:
             cores = sum(place.cores for place in driver.cluster.executors())
-            ControlStream(driver.coordinator, driver.settings.budget).take(rows, cores)
+            ControlStream(driver.coordinator, driver.settings.budget).take(rows, cores, self._next_batch() - 1)
+        self._rows = driver.coordinator.control.rows
 
     def _balance(self) -> None:
         self.balancer.look()
@@ -251,6 +261,8 @@ class Simulation:
             self._restart()
         if self.old and self.rng.random() < 0.2:
             self._let_old_driver_go_on()
+        if self.rng.random() < 0.1:
+            self.backend.sink.wake()
 
     def _lose(self, executor: str, replace: bool) -> None:
         self.backend.cluster.lose(executor, replace)
@@ -284,6 +296,7 @@ class Simulation:
                     self.backend.cluster.request(2)
         else:
             raise Violation(f"seed {self.seed}: the query does not start any more")
+        self._rows = self.query.driver.coordinator.control.rows  # what was not committed, the stream brings again
         left = self._moves_left()
         has_lost = any(each["event"] == "lost" for each in self.query.driver.events.entries)
         if self._left is not None and left != self._left and not has_lost:
@@ -298,9 +311,10 @@ class Simulation:
 
     # --- what must be --------------------------------------------------------------------------
 
-    def _moves_left(self) -> set[tuple[int, int, int]]:
-        steps = self.query.driver.coordinator.protocol.steps
-        return {(move.operator, move.bin, move.target) for step in steps for move in step.moves}
+    def _moves_left(self) -> set[tuple[int, ...]]:
+        coordinator = self.query.driver.coordinator
+        moves = {(move.operator, move.bin, move.target) for step in coordinator.protocol.steps for move in step.moves}
+        return moves | set(coordinator.control.rows)
 
     def _look(self) -> None:
         """Look at every commit that has come since the last look."""
@@ -311,6 +325,8 @@ class Simulation:
             self._left = self._moves_left()
         for at, commit in enumerate(self.commits[before:], before):
             self._check_commit(at, commit)
+            self._check_control(commit)
+        self._rows = self.query.driver.coordinator.control.rows
 
     def _check_commit(self, at: int, commit: Commit) -> None:
         if commit.version != at:
@@ -335,10 +351,19 @@ class Simulation:
                         raise Violation(f"seed {self.seed}: two deltas of version {at} cover one bin")
                     covered.add(bin_)
 
+    def _check_control(self, commit: Commit) -> None:
+        """A row is in effect at its batch, unless its worker was lost."""
+        has_lost = any(each["event"] == "lost" for each in self.query.driver.events.entries)
+        for row in self._rows:
+            owner = commit.operators[row.operator].owner[row.bin]
+            if (row.batch, 0) == (commit.batch, commit.tick) and owner != row.worker and not has_lost:
+                raise Violation(f"seed {self.seed}: {row} did not take effect: worker {owner} owns the bin")
+
     def _settle(self) -> None:
         """Nothing goes wrong any more: what is under way must end."""
         self.chance.stop()
         self.old = []
+        self.backend.sink.wake()
         for _ in range(MAX_SETTLE):
             with self._may_end():
                 if not self.query.driver.coordinator.protocol.busy:
@@ -348,7 +373,7 @@ class Simulation:
             self._look()
         else:
             raise Violation(f"seed {self.seed}: a migration does not end within {MAX_SETTLE} versions")
-        for _ in range(2):
+        for _ in range(LAST_VERSIONS):
             self._batch()
         self._look()
 
@@ -362,8 +387,11 @@ class Simulation:
                 if held is None or (held != owned).any():
                     raise Violation(f"seed {self.seed}: worker {worker} holds other bins than it owns in the end")
         outputs, state = self.backend.expected(self.commits, self.batches)
+        if sorted(self.backend.sink.versions) != list(range(len(outputs))):
+            raise Violation(f"seed {self.seed}: the sink shows other versions than those that are committed")
         for version, output in enumerate(outputs):
-            if self.backend.emitted(version) != output:
-                raise Violation(f"seed {self.seed}: the sink holds of version {version} other rows than a recount")
+            calls, shown = self.backend.sink.calls[version], self.backend.sink.versions[version]
+            if any(self.backend.emitted(rows) != output for rows in (*calls, shown)):
+                raise Violation(f"seed {self.seed}: the sink got other rows of version {version} than a recount gives")
         if self.backend.state(driver.log) != state:
             raise Violation(f"seed {self.seed}: the state in the end is not what a recount gives")

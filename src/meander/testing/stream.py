@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from meander.checkpoint.identity import SPARK
 from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
+from meander.checkpoint.spark_logs import SPARK
 from meander.clock import Clock
 from meander.engine.driver.driver import Driver, claim
 from meander.engine.driver.ports import Cluster, Jobs, Rows
@@ -15,11 +16,13 @@ from meander.engine.driver.settings import Settings
 from meander.migration.steps import Step
 from meander.operators.operator import BinnedOperator
 
+KEPT_BATCHES = 100
+"""Of so many batches Spark keeps its logs."""
 QUERY_ID = "00000000-0000-0000-0000-000000000000"
 
 
 class InProcessStream:
-    """Batches that come when they are put; it writes the same log of offsets that Spark does."""
+    """Batches that come when they are put; it writes the same logs that Spark does."""
 
     def __init__(self, location: Location, driver: Driver) -> None:
         self._location, self._driver = location, driver
@@ -55,8 +58,12 @@ class InProcessStream:
         number = self.next_batch
         path = f"{SPARK}/offsets/{number}"
         if not self._location.exists(path):
-            self._location.write(path, json.dumps({"batch": number, "rows": len(rows)}).encode())
+            text = "v1\n{}\n" + json.dumps({"batch": number, "rows": len(rows)})
+            self._location.write(path, text.encode())
         self._driver.loop.process(rows, number)
+        self._location.write(f"{SPARK}/commits/{number}", b"v1\n{}")
+        for log in ("offsets", "commits"):
+            self._location.delete(f"{SPARK}/{log}/{number - KEPT_BATCHES}")
         self.next_batch = number + 1
 
     def rows_behind(self) -> int:
@@ -91,17 +98,21 @@ class InProcessLaunch:
     requested: int | None = None
     name: str = "test"
     stream: type[InProcessStream] = InProcessStream
+    background: bool = False
     starts: int = field(default=0)
 
     def start(self, moved: Sequence[Step] = (), before: Driver | None = None) -> tuple[Driver, InProcessStream]:
         """Check everything, claim the checkpoint and start."""
-        log = claim(self.location, self.settings, self.operators, self.name, self.starts)
         self.starts += 1
         run = f"{self.name}-{self.starts}"
-        driver = Driver(
-            self.operators, self.cluster, self.jobs, self.settings, log, self.clock, run, False, before
-        )  # fmt: skip
-        driver.start(self.requested, None if before is None else moved)
+
+        def settled(log: Log) -> Driver:
+            driver = Driver(
+                self.operators, self.cluster, self.jobs, self.settings, log, self.clock, run, self.background, before
+            )  # fmt: skip
+            return driver.settle(self.requested, None if before is None else moved)
+
+        driver = claim(self.location, self.settings, self.operators, settled, self.name, self.starts)
         stream = self.stream(self.location, driver)
         driver.loop.attach(stream)
         return driver, stream

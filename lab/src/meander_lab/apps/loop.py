@@ -1,19 +1,20 @@
 """A loop over batches: what a version has found out comes back as rows of a later one, exactly once.
 
-A sink takes a version's output apart. Results go to the user's sink. Feedback goes into a file named by the version,
-and that file is moved into a folder which is a source of the same query as soon as the version is committed:
+A sink takes a version's output apart. Results go to the user's sink. Feedback goes into a file, and that file is moved
+into a folder which is a source of the same query as soon as the version is committed:
 
-    version v -> waiting/v.json -> v is committed -> rows/v.json -> version v + 1 or a later one
+    version v -> waiting/epoch-v-..json -> v is committed -> rows/v.json -> version v + 1 or a later one
 
-A version that was not committed is made again, and with it its file, before anybody has read it. One that was committed
-is never made again. So what is read is what was committed, and Spark's file source reads each file once.
+A version that was not committed leaves at most a file that waits, and is made again with another one. So what is read
+is what was committed, and Spark's file source reads each file once.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import threading
+import re
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from meander.engine.driver.ports import SinkToken, SinkWrite
 from meander.errors import InvalidOption, QueryFailed
 from meander.sinks import Sink
 
@@ -32,9 +34,10 @@ if TYPE_CHECKING:
     from meander.engine.spark.exchange import SparkOutput
     from meander.streams import Query
 
-LOOK_EVERY_S = 0.02
 SETTLED_AFTER = 2
 """So often in turn there must be nothing to do."""
+
+_NAME = re.compile(r"(\d+)-(\d+)-[0-9a-f]+\.json")
 
 Divide = Callable[[pa.Table], tuple[pa.Table, list[dict[str, Any]]]]
 """From a version's output to the results and the rows that go back."""
@@ -52,7 +55,6 @@ class FeedbackLoop(Sink):
     def __init__(self, folder: str | os.PathLike[str], divide: Divide, results: Sink) -> None:
         self.waiting, self.rows = Path(folder) / "waiting", Path(folder) / "rows"
         self._divide, self._results = divide, results
-        self._turn = threading.Lock()
         try:
             for each in (self.waiting, self.rows):
                 each.mkdir(parents=True, exist_ok=True)
@@ -64,63 +66,50 @@ class FeedbackLoop(Sink):
         """What comes back, as a streaming DataFrame; a file is deleted when its batch is over."""
         return spark.readStream.schema(columns).option("cleanSource", "delete").json(str(self.rows))
 
-    def write(self, output: SparkOutput, version: int) -> None:
-        """Keep one version's feedback until it is committed, and hand on its results."""
-        self.release(version - 1)
+    def prepare(self, output: SparkOutput, write: SinkWrite) -> SinkToken:
+        """Let one version's feedback wait, and hand on its results."""
         results, back = self._divide(output.to_arrow().cast(output.schema))
-        path = self.waiting / f"{version:012d}.json"
+        name = None
         if back:
-            # In order, so that a version that is made again leaves the very same file.
+            name = f"{write.epoch}-{write.version}-{secrets.token_hex(4)}.json"
             lines = sorted(json.dumps(row, ensure_ascii=False, sort_keys=True) for row in back)
-            hidden = path.with_suffix(".part")
-            hidden.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            hidden.replace(path)
-        else:
-            path.unlink(missing_ok=True)  # an attempt that was never committed may have left one
-        self._results.write(replace(output, schema=results.schema, inline=[results], files=[]), version)
+            (self.waiting / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        token = self._results.prepare(replace(output, schema=results.schema, inline=[results], files=[]), write)
+        return {"feedback": name, "version": write.version, "results": token}
 
-    def release(self, committed: int) -> int:
-        """Let the feedback of versions up to this one go round, and return how many files went."""
-        gone = 0
-        with self._turn:
-            for path in sorted(self.waiting.glob("*.json")):
-                if int(path.stem) <= committed:
-                    path.replace(self.rows / path.name)
-                    gone += 1
-        return gone
+    def commit(self, token: SinkToken) -> None:
+        """Let one version's feedback go round, and show its results."""
+        if token["feedback"] is not None:
+            with suppress(FileNotFoundError):  # it has gone before
+                (self.waiting / token["feedback"]).replace(self.rows / f"{token['version']:012d}.json")
+        if token["results"] is not None:
+            self._results.commit(token["results"])
+
+    def abort(self, token: SinkToken) -> None:
+        """Remove feedback and results of a version that will not be committed."""
+        if token["feedback"] is not None:
+            (self.waiting / token["feedback"]).unlink(missing_ok=True)
+        if token["results"] is not None:
+            self._results.abort(token["results"])
+
+    def sweep(self, last: SinkWrite) -> None:
+        """Remove feedback that waits in vain."""
+        for path in self.waiting.iterdir():
+            match = _NAME.fullmatch(path.name)
+            if match is not None and SinkWrite(int(match[2]), int(match[1])).is_over(last):
+                path.unlink(missing_ok=True)
+        self._results.sweep(last)
 
 
-class Round:
-    """Keeps a loop going while its query runs."""
-
-    def __init__(self, loop: FeedbackLoop, query: Query) -> None:
-        self._loop, self._query = loop, query
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._go, name="meander-loop", daemon=True)
-        self._thread.start()
-
-    def _go(self) -> None:
-        while not self._ended.wait(LOOK_EVERY_S) and self._query.is_active:
-            # A disk that is full for a moment is no reason to stop: what waits goes the next time.
-            with suppress(OSError):
-                self._loop.release(self._query.version)
-
-    def settle(self, timeout_s: float) -> None:
-        """Wait until all that is there is processed and nothing goes round any more."""
-        deadline, quiet = time.monotonic() + timeout_s, 0
-        while quiet < SETTLED_AFTER:
-            if time.monotonic() > deadline:
-                raise QueryFailed(f"rows still come or go round after {timeout_s:g} s; wait longer, or end the source")
-            before = self._query.version
-            self._query.process_all_available()
-            went = self._loop.release(self._query.version)
-            quiet = 0 if went or self._query.version != before else quiet + 1
-
-    def end(self) -> None:
-        """Let go what is committed, and end."""
-        self._ended.set()
-        self._thread.join()
-        self._loop.release(self._query.version)
+def settle(query: Query, timeout_s: float) -> None:
+    """Wait until all that is there is processed and nothing goes round any more."""
+    deadline, quiet = time.monotonic() + timeout_s, 0
+    while quiet < SETTLED_AFTER:
+        if time.monotonic() > deadline:
+            raise QueryFailed(f"rows still come or go round after {timeout_s:g} s; wait longer, or end the source")
+        before = query.version
+        query.process_all_available()
+        quiet = quiet + 1 if query.version == before else 0
 
 
 Loop = FeedbackLoop

@@ -33,7 +33,7 @@ from meander.operators.times import microseconds
 from meander.options import whole
 from meander.sinks import Memory, memory, sink_of
 from meander.state.declare import KeyedTable, Timers
-from meander_lab.apps.loop import FeedbackLoop, Round
+from meander_lab.apps.loop import FeedbackLoop, settle
 from meander_lab.apps.words import words_of
 
 if TYPE_CHECKING:
@@ -207,9 +207,8 @@ class Detector(Operator):
 class Patterns:
     """A running search for patterns: its query, and what it has found."""
 
-    def __init__(self, query: Query, sink: object, loop: FeedbackLoop) -> None:
+    def __init__(self, query: Query, sink: object) -> None:
         self.query, self.sink = query, sink
-        self._round = Round(loop, query)
 
     @property
     def maximal(self) -> dict[str, int]:
@@ -220,12 +219,11 @@ class Patterns:
 
     def settle(self, timeout_s: float = SETTLE_S) -> None:
         """Wait until all tweets are counted and nothing goes round any more; not for an endless source."""
-        self._round.settle(timeout_s)
+        settle(self.query, timeout_s)
 
     def stop(self) -> None:
         """Stop; started again with the same checkpoint it goes on, also with what was going round."""
         self.query.stop()
-        self._round.end()
 
 
 def start(
@@ -262,7 +260,7 @@ def start(
     check_same_rules(folder / "rules.json", rules)
     stream = detected(tweets, loop.read(tweets.sparkSession, FEEDBACK), rules)
     query = stream.start(checkpoint, loop, **options)
-    return Patterns(query, results, loop)
+    return Patterns(query, results)
 
 
 def detected(tweets: DataFrame, feedback: DataFrame, rules: SearchRules) -> Stream:

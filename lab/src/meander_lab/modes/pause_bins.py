@@ -1,20 +1,24 @@
 """Only rows of bins that move wait, and go as soon as the state is there (Ding's wait buffers).
 
-A batch is made in two versions while bins move: first the rows of all other bins, then those of the bins that move. The
+A batch is made in two versions while bins move: first the rows of all other bins, then those of the bins that move.
+Event time goes on with the second one only, so that rows that wait are judged by the frontier of their own batch. The
 first one's manifest notes which bins wait. A driver that is lost between the two is followed by one that reads the
 note, and makes the second version when the stream brings the batch again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from meander.checkpoint.entries import Json
 from meander.engine.driver.batch_loop import Batch, BatchLoop
+from meander.engine.driver.ports import Rows
 from meander.engine.spark.exchange import bin_of
 from meander.engine.spark.jobs import SparkJobs
 from meander.engine.worker.messages import pack, unpack
@@ -22,10 +26,8 @@ from meander.errors import InvalidOption
 from meander.migration.handle import Migration
 from meander.migration.request import Request
 from meander.migration.steps import NO_LIMIT
+from meander.testing.inprocess import InProcessJobs
 from meander_lab.modes.at_once import copy_budget, run_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 Bins = NDArray[np.bool_]
 
@@ -80,19 +82,18 @@ class WaitBuffer:
     def make(self, loop: BatchLoop, batch: Batch) -> None:
         """Make one version of the batch, or two where bins move."""
         migration, moving = self.migration, self._moving(loop, batch)
-        if migration is None or moving is None:
+        if moving is None:
             loop.advance(batch)
             return
         began_s = loop.clock.now_s()
-        kept = batch.rows.persist()  # both versions must be of the same rows
-        try:
-            self._advance(loop, replace(batch, rows=kept), ~moving, {"waiting": pack(moving)})
+        with same_rows(batch.rows) as kept:
+            self._advance(loop, replace(batch, rows=kept, is_part=True), ~moving, {"waiting": pack(moving)})
             held_ms = (loop.clock.now_s() - began_s) * 1000
-            migration.note_hold(0, held_ms)
+            if migration is not None:
+                migration.note_hold(0, held_ms)
             self._advance(loop, replace(batch, rows=kept, tick=batch.tick + 1), moving, None)
-            migration.note_hold(int(loop.progress[-1]["rows"]))
-        finally:
-            kept.unpersist()
+            if migration is not None:
+                migration.note_hold(int(loop.progress[-1]["rows"]))
 
     def finish(self, loop: BatchLoop, batch: Batch) -> None:
         """Make the second version of a batch, if it is missing."""
@@ -112,6 +113,8 @@ class WaitBuffer:
 
     def _moving(self, loop: BatchLoop, batch: Batch) -> Bins | None:
         """The bins of the first operator whose state moves in this batch; None where none does."""
+        if self.note is not None:  # announced before a restart
+            return unpack(self.note["waiting"], loop.settings.bins)
         protocol = loop.coordinator.protocol
         if self.migration is None or protocol.migration != self.migration.number or not protocol.steps:
             return None
@@ -121,11 +124,26 @@ class WaitBuffer:
         return bins if bins.any() else None
 
 
-def rows_of_bins(jobs: object, rows: DataFrame, bins: Bins) -> DataFrame:
+@contextmanager
+def same_rows(rows: Rows) -> Iterator[Rows]:
+    """Rows that are the same for both versions, also where the source would not give them twice."""
+    if isinstance(rows, pa.Table):
+        yield rows
+        return
+    kept = rows.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+def rows_of_bins(jobs: object, rows: Rows, bins: Bins) -> Rows:
     """The rows of some bins of the first operator.
 
     The key is taken from the expressions for its columns: a column that one of them replaces must be computed once.
     """
+    if isinstance(jobs, InProcessJobs):
+        return jobs.of_bins(rows, bins)
     from pyspark.sql import functions as F
 
     assert isinstance(jobs, SparkJobs)

@@ -1,33 +1,35 @@
 """The batch loop: every batch from its rows to its manifest, all or nothing.
 
-    operate (attempts) -> look for a fence -> sink -> manifest -> the stream's own commit
+    operate (attempts) -> announce -> sink prepares -> manifest -> sink commits -> the stream's own commit
 
 A version without a manifest never happened. Everything the next version needs to know of this one is in the manifest,
 or in what the driver believes of the workers, which may be wrong: they check.
+
+A number stands for one version for good, since a sink may have heard of it: a driver that starts again makes the same
+one first. Of a batch, the stream's own log of offsets says what it holds; what that does not say is announced in ours.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass
 
-from meander.checkpoint.entries import Commit, Json
-from meander.checkpoint.identity import is_done, offsets_of
+from meander.checkpoint.entries import Announcement, Commit, Json
+from meander.checkpoint.identity import is_done
 from meander.checkpoint.manifest import Log
 from meander.checkpoint.retention import Sweeper
+from meander.checkpoint.spark_logs import Durability, has_begun, offsets_of
 from meander.clock import Clock
 from meander.engine.driver.attempts import Attempts, Stopped
 from meander.engine.driver.commit import VersionReports, operator_commits, progress_of
-from meander.engine.driver.hook import BatchHook, hook_of
+from meander.engine.driver.delivery import Delivery
+from meander.engine.driver.hook import BatchHook, pending_hook
 from meander.engine.driver.monitor import Monitor
-from meander.engine.driver.ports import BatchStream, JobLost, JobResult, OutputLost, Rows
+from meander.engine.driver.ports import BatchStream, OutputLost, Rows, SinkToken
 from meander.engine.driver.settings import Settings
-from meander.errors import CheckpointError
+from meander.errors import CheckpointError, QueryFailed
 from meander.migration.movable import VersionTime
 from meander.types import WorkerId
-
-logger = logging.getLogger("meander")
 
 SWEEP_EVERY = 16
 MAX_PROGRESS = 1000
@@ -37,12 +39,16 @@ LOOK_EVERY_S = 0.05
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows to make a version of: a batch of the stream, or an idle tick after it."""
+    """Rows to make a version of: a batch of the stream, or an idle tick after it.
+
+    `is_part` says that rows of the same batch follow in the next version.
+    """
 
     rows: Rows
     number: int
     tick: int
     offsets: str
+    is_part: bool = False
 
 
 class BatchLoop:
@@ -53,7 +59,6 @@ class BatchLoop:
         attempts: Attempts,
         monitor: Monitor,
         clock: Clock,
-        note: Json,
         background: bool,
         before: BatchLoop | None = None,
     ) -> None:
@@ -62,7 +67,7 @@ class BatchLoop:
         self.log: Log = attempts.log
         self.coordinator, self.event_time = attempts.coordinator, attempts.event_time
         self.lock = threading.Lock()
-        self.hook: BatchHook | None = hook_of(note["hook"]) if "hook" in note else None
+        self.hook: BatchHook | None = pending_hook(self.log)
         """What makes the versions of a batch in its own way."""
         self.progress: list[Json] = before.progress if before else []
         self.times: list[VersionTime] = before.times if before else []
@@ -71,8 +76,11 @@ class BatchLoop:
         self.stream: BatchStream | None = None
         """What brings the batches."""
         self.failure: Exception | None = None
-        self.sweeper = Sweeper(self.log, self.settings.retain, background)
+        self.sweeper = Sweeper(self.log, self.settings.retain, self.settings.retain_side, background)
+        self._spark_logs = Durability(self.log.location)
+        self.delivery = Delivery(attempts)
         self._last_work_s = clock.now_s()
+        self._may_owe_batch = True
 
     @property
     def version(self) -> int:
@@ -116,7 +124,10 @@ class BatchLoop:
             self.lock.release()
 
     def _process(self, rows: Rows, number: int) -> None:
+        self._spark_logs.sync()  # before anything depends on what the batch holds
         offsets = offsets_of(self.log.location, number)
+        if self.owes_tick:
+            self.tick()
         is_made = is_done(self.log, number, self._query_id, offsets)
         batch = Batch(rows, number, 0, offsets)
         if self.hook is None:
@@ -126,6 +137,7 @@ class BatchLoop:
             self.hook.finish(self, batch)
         else:
             self.hook.make(self, batch)
+        self._may_owe_batch = False
 
     @property
     def _query_id(self) -> str:
@@ -133,6 +145,23 @@ class BatchLoop:
         return self.stream.id
 
     # --- ticks: versions without rows --------------------------------------------------------
+
+    @property
+    def owes_tick(self) -> bool:
+        """Whether a tick is announced and not committed: it comes before anything else."""
+        return self.log.announced is not None and not self._holds_ticks
+
+    @property
+    def owes_batch(self) -> bool:
+        """Whether a batch comes before any new tick: an earlier driver has begun it, and the sink may have it."""
+        last = self.log.last
+        if self._may_owe_batch:
+            self._may_owe_batch = last is not None and has_begun(self.log.location, last.batch + 1)
+        return self._may_owe_batch
+
+    @property
+    def _holds_ticks(self) -> bool:
+        return self.hook is not None and self.hook.holds_ticks
 
     @property
     def is_idle(self) -> bool:
@@ -155,7 +184,8 @@ class BatchLoop:
     def wants_tick(self) -> bool:
         """Whether a version without rows has something to do: timers, or a migration that waits for no batch."""
         last = self.log.last
-        return self.has_due_timers or (last is not None and self.coordinator.protocol.wants(last.batch))
+        is_busy = last is not None and self.coordinator.protocol.wants(last.batch)
+        return self.owes_tick or self.has_due_timers or is_busy
 
     @property
     def ticks_go_on(self) -> bool:
@@ -166,24 +196,38 @@ class BatchLoop:
     def tick_if_wanted(self) -> bool:
         """Make a version without rows if it has something to do, and return whether it did; takes the lock."""
         with self.lock:
-            if self.stopping or self.log.last is None or not self.wants_tick:
+            if self.stopping or self.failure or self.log.last is None or not self.wants_tick:
                 return False
-            if self.hook is not None and self.hook.holds_ticks:
+            if self._holds_ticks:
                 return False
+            if self.owes_batch and not self.owes_tick:
+                return False
+            committed = self.event_time.frontiers
             if self.settings.idle_time == "wall":
                 self.event_time.advance(int((self.clock.now_s() - self._last_work_s) * 1e6))
-            self.tick()
+            try:
+                self.tick()
+            except Exception:
+                self.event_time.resume(committed)  # a batch after it goes by what is committed, as after a restart
+                raise
             return True
 
     def tick(self) -> None:
-        """Make a version without rows, now."""
-        last = self.log.last
+        """Make a version without rows, now: the one that is owed, or a new one."""
+        last, announced = self.log.last, self.log.announced
         assert last is not None
+        if announced is not None:
+            self.event_time.resume(announced.frontiers)
+        elif self.owes_batch:
+            raise QueryFailed(
+                f"batch {last.batch + 1} was begun before the query was started again; no version without rows can be "
+                "made before it"
+            )
         self.advance(Batch(self.attempts.jobs.nothing(), last.batch, last.tick + 1, last.offsets))
 
     def settle(self) -> None:
-        """Make ticks until no timer is due."""
-        while self.has_due_timers and not self.stopping:
+        """Make ticks until none is owed and no timer is due."""
+        while (self.owes_tick or self.has_due_timers) and not self.stopping:
             if not self.tick_if_wanted():
                 return
 
@@ -197,9 +241,9 @@ class BatchLoop:
         for attempt in range(1, self.settings.attempts + 1):
             result = self.attempts.run(batch.rows, version, batch.number)
             operated = clock.now_s()
-            self.log.check()
+            self._announce(version, batch)
             try:
-                self._write(result, version)
+                token = self.delivery.prepare(result, version)
             except OutputLost:
                 # The operators run again only if their output is gone, never because a sink has failed.
                 if attempt == self.settings.attempts or self.stopping:
@@ -209,8 +253,8 @@ class BatchLoop:
             break
         written = clock.now_s()
         reports = VersionReports(result.reports, len(self.attempts.operators), self.settings.bins)
-        commit = self._commit(reports, version, batch)
-        self.log.append(commit)
+        commit = self._commit(reports, version, batch, token)
+        self.delivery.commit(commit)
         self._committed(reports, commit)
         if version % SWEEP_EVERY == SWEEP_EVERY - 1:
             self.sweeper.sweep()
@@ -222,29 +266,30 @@ class BatchLoop:
         for history in (self.progress, self.times):
             del history[:-MAX_PROGRESS]
 
-    def _write(self, result: JobResult, version: int) -> None:
-        output = self.attempts.output(result, len(self.attempts.operators) - 1)
-        for attempt in range(1, self.settings.attempts + 1):
-            try:
-                self.attempts.jobs.write(output, version)
-            except JobLost as loss:
-                # The rows are still there: the sink is called again, with the same ones and the same number.
-                if attempt == self.settings.attempts or self.stopping:
-                    raise
-                logger.warning("version %d: the sink's job lost a process: %s; trying again", version, loss)
-            else:
-                return
+    def _announce(self, version: int, batch: Batch) -> None:
+        """See that another driver would make the same version, before the sink hears of it; Fenced where one may."""
+        hook = self._hook_note()
+        if batch.tick == 0 and hook is None and self.log.announced is None:
+            self.log.check()  # a whole batch, right after the last commit: Spark brings it again
+        else:
+            frontiers = tuple(self.event_time.frontiers)
+            self.log.announce(Announcement(version, batch.number, batch.tick, batch.offsets, frontiers, hook))
 
-    def _commit(self, reports: VersionReports, version: int, batch: Batch) -> Commit:
+    def _hook_note(self) -> Json | None:
+        if self.hook is None or self.hook.note is None:
+            return None
+        return {"name": self.hook.name, "note": self.hook.note}
+
+    def _commit(self, reports: VersionReports, version: int, batch: Batch, token: SinkToken) -> Commit:
         record, frontiers = self.coordinator.record, self.event_time.frontiers
         note = self.coordinator.note()
-        if self.hook is not None and self.hook.note is not None:
-            note["hook"] = {"name": self.hook.name, "note": self.hook.note}
+        if (hook := self._hook_note()) is not None:
+            note["hook"] = hook
         return Commit(
             version, batch.number, batch.tick, self._query_id, batch.offsets,
-            operator_commits(reports, self.attempts.operators, record.now, frontiers, self.log.last),
+            operator_commits(reports, self.attempts.operators, record.now, frontiers, self.log.last, batch.is_part),
             rows=reports.rows, late=reports.total("late"), dead=reports.total("dead"), time_ms=self.clock.wall_ms(),
-            journal=note,
+            journal=note, sink=token,
         )  # fmt: skip
 
     def _committed(self, reports: VersionReports, commit: Commit) -> None:
@@ -285,7 +330,8 @@ class Ticker:
             return False
         if stream is None or not stream.is_active:
             try:
-                loop.log.check()  # it has ended without us: perhaps another driver has taken over
+                with loop.lock:  # or the version that is being made would look like another driver's
+                    loop.log.check()  # it has ended without us: perhaps another driver has taken over
             except CheckpointError as fenced:
                 loop.fail(fenced)
             return False

@@ -33,6 +33,24 @@ class Frontier:
         >>> Frontier(frontier=3, newest=(9, 4)).after([[None, 6]], lateness=1).frontier
         5
         """
+        inputs = self._inputs(reports)
+        known = [time for time in inputs if time is not None]
+        frontier = self.frontier
+        if inputs and len(known) == len(inputs):
+            latest = min(known) - lateness
+            frontier = latest if frontier is None else max(frontier, latest)
+        return Frontier(frontier, inputs if len(inputs) > 1 else ())
+
+    def held(self, reports: Iterable[Times]) -> Frontier:
+        """The same frontier, with what was reported noted for the version that brings the rest of the batch.
+
+        >>> Frontier(3).held([[7], [9]]).after([[8]], lateness=1)
+        Frontier(frontier=8, newest=())
+        """
+        return Frontier(self.frontier, self._inputs(reports))
+
+    def _inputs(self, reports: Iterable[Times]) -> tuple[int | None, ...]:
+        """The newest time of each input."""
         inputs: list[int | None] = list(self.newest)
         for times in reports:
             inputs += [None] * (len(times) - len(inputs))
@@ -40,12 +58,7 @@ class Frontier:
                 before = inputs[at]
                 if time is not None and (before is None or time > before):
                     inputs[at] = time
-        known = [time for time in inputs if time is not None]
-        frontier = self.frontier
-        if inputs and len(known) == len(inputs):
-            latest = min(known) - lateness
-            frontier = latest if frontier is None else max(frontier, latest)
-        return Frontier(frontier, tuple(inputs) if len(inputs) > 1 else ())
+        return tuple(inputs)
 
 
 class EventTime:
@@ -62,6 +75,10 @@ class EventTime:
     def advance(self, microseconds: int) -> None:
         """Let time go on everywhere where it has begun."""
         self.frontiers = [None if each is None else each + microseconds for each in self.frontiers]
+
+    def resume(self, frontiers: Times) -> None:
+        """Go on with a version that was announced with these frontiers."""
+        self.frontiers = list(frontiers)
 
     def end(self, operator: int) -> None:
         """Let event time be over for an operator."""
@@ -113,18 +130,23 @@ def operator_commits(
     owners: Sequence[Owners],
     frontiers: Sequence[int | None],
     last: Commit | None,
+    is_part: bool = False,
 ) -> tuple[OperatorCommit, ...]:
-    """What each operator has done in a version: its frontier, who owned its bins, and its files."""
+    """What each operator has done in a version that saw these frontiers: the next one, its owners and its files.
+
+    After a part of a batch time stands still: the rest of its rows are judged by the same frontier.
+    """
     commits = []
     for at, operator in enumerate(operators):
         mine = reports.by_operator[at]
         before = last.operators[at].newest if last else ()
-        frontier = Frontier(frontiers[at], before).after(
-            [each.newest for each in mine if each.newest], operator.lateness
-        )
+        times = [each.newest for each in mine if each.newest]
+        now = Frontier(frontiers[at], before)
+        frontier = now.held(times) if is_part else now.after(times, operator.lateness)
         commits.append(
             OperatorCommit(
                 frontier=frontier.frontier,
+                seen=frontiers[at],
                 newest=frontier.newest,
                 owner=tuple(owners[at].tolist()),
                 deltas=tuple(FileRef.from_json(report.delta) for report in mine if report.delta),

@@ -6,7 +6,7 @@ Movable -> Coordinator -> protocol                        the way of a change
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 import numpy as np
@@ -18,14 +18,13 @@ from meander.clock import Clock, SystemClock
 from meander.engine.driver.attempts import Attempts
 from meander.engine.driver.batch_loop import BatchLoop, Ticker
 from meander.engine.driver.commit import EventTime
-from meander.engine.driver.hook import hook_of
 from meander.engine.driver.monitor import Loads, Monitor
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Cluster, Jobs
 from meander.engine.driver.settings import Settings
 from meander.migration.coordinator import Coordinator
+from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings, Owners
-from meander.migration.movable import EventLog
 from meander.migration.steps import Step
 from meander.operators.operator import BinnedOperator
 
@@ -45,7 +44,7 @@ class Driver:
         background: bool = True,
         before: Driver | None = None,
     ) -> None:
-        """Take over from the last commit of a log that this driver has claimed.
+        """Go on from the last commit of a log, once this driver has claimed it.
 
         Args:
             operators: what the query computes, first to last.
@@ -55,7 +54,7 @@ class Driver:
             log: what is committed.
             clock: time.
             run: a name that no other run has: queries of one application share their executors' local directories.
-            background: sweep the checkpoint beside the batches.
+            background: sweep the checkpoint and call listeners beside the batches.
             before: a driver of the same query in this process that has ended, whose history goes on.
         """
         self.operators, self.cluster, self.jobs = tuple(operators), cluster, jobs
@@ -64,12 +63,11 @@ class Driver:
         last, count = log.last, len(self.operators)
         note = (last.journal if last else None) or {}
         owners = [np.array(each.owner, np.int64) for each in last.operators] if last else [_spread(settings)] * count
-        earlier = log.commits(last.version - 1)[0] if last and last.version > 0 else None
         self.event_time = EventTime(
             [each.frontier for each in last.operators] if last else [None] * count,
-            [each.frontier for each in earlier.operators] if earlier else [None] * count,
+            [each.seen for each in last.operators] if last else [None] * count,
         )
-        self.events: EventLog = before.events if before else EventLog(self.clock)
+        self.events: EventLog = before.events if before else EventLog(self.clock, background)
         self.record = BinRecord(owners, log.index.version)
         self.holdings = Holdings()
         self.coordinator: Coordinator = Coordinator(
@@ -81,12 +79,12 @@ class Driver:
         )  # fmt: skip
         self.monitor: Monitor = before.monitor if before else Monitor(self.operators, settings.bins)
         self.loop: BatchLoop = BatchLoop(
-            self.attempts, self.monitor, self.clock, note, background, before.loop if before else None
+            self.attempts, self.monitor, self.clock, background, before.loop if before else None
         )  # fmt: skip
         self.ticker = Ticker(self.loop, self.clock)
 
-    def start(self, requested: int | None, moved: Sequence[Step] | None = None) -> None:
-        """Before the first version: spread the bins over the workers, and see that there is a place for each.
+    def settle(self, requested: int | None, moved: Sequence[Step] | None = None) -> Driver:
+        """Before the first version: spread the bins over the workers, and find places for them.
 
         Args:
             requested: the number of workers that the user named, if any.
@@ -96,6 +94,7 @@ class Driver:
             self.coordinator.take_over(moved)
         self.coordinator.start(requested, self.settings.workers)
         self.attempts.settle()
+        return self
 
     def loads(self, operator: int) -> Loads:
         """How many rows each bin of an operator had in the last version, and how the load is spread."""
@@ -123,19 +122,42 @@ class Driver:
         """End the ticks and remove the local state."""
         self.ticker.stop()
         self.loop.sweeper.join()
+        self.loop.delivery.sweep()
         self.placement.leave()
 
 
-def claim(location: Location, settings: Settings, operators: Sequence[BinnedOperator], host: str, pid: int) -> Log:
-    """Claim a checkpoint for a driver: from here on no other one commits; refuses a checkpoint of another query."""
-    Identity.of(settings.bins, [each.fingerprint for each in operators]).settle(location)
+def claim(
+    location: Location,
+    settings: Settings,
+    operators: Sequence[BinnedOperator],
+    settled: Callable[[Log], Driver],
+    host: str,
+    pid: int,
+) -> Driver:
+    """A driver that has claimed the checkpoint: from here on no other one commits.
+
+    The claim comes after everything that may refuse: a start that fails leaves the query alone that runs.
+
+    Args:
+        location: where the checkpoint is; one of another query is refused.
+        settings: how the query runs.
+        operators: what it computes.
+        settled: makes a driver from what is committed in a log, and finds places for its workers.
+        host: where this process runs.
+        pid: its number.
+    """
+    identity = Identity.of(settings.bins, [each.fingerprint for each in operators])
+    identity.check_at(location)
     log = Log.open(location)
     check_spark_part(log)
-    journal = log.last.journal if log.last else None
-    if journal and "hook" in journal:
-        hook_of(journal["hook"])  # refuses where it is not installed
-    log.claim(host, pid)
-    return log
+    driver = settled(log)
+    identity.settle(location)
+    known = log.next_sequence
+    if log.claim(host, pid) != known:  # another driver has gone on since the log was read
+        driver.close()
+        driver = settled(log)
+    driver.loop.delivery.recover()
+    return driver
 
 
 def _spread(settings: Settings) -> Owners:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from meander.checkpoint.entries import Json
+from meander.checkpoint.manifest import Log
 from meander.errors import CheckpointError
 from meander.options import Plugins
 
@@ -24,17 +25,29 @@ class BatchHook(Protocol):
     name: str
     """What it is called among the entry points."""
     note: Json | None
-    """What the hook must remember; it is committed with every version, and given back after a restart."""
+    """What the hook must remember: it is announced and committed with every version, and given back after a restart."""
 
     @property
     def holds_ticks(self) -> bool:
         """Whether no tick may run now."""
 
     def make(self, loop: BatchLoop, batch: Batch) -> None:
-        """Make the versions of a batch; `loop.advance(batch)` makes one of all its rows."""
+        """Make the versions of a batch; `loop.advance(batch)` makes one of all its rows.
+
+        Where `loop.log.announced` is not None, the first one was announced with this note before a restart: it has to
+        be of the same rows again.
+        """
 
     def finish(self, loop: BatchLoop, batch: Batch) -> None:
         """Spark replays a batch of which a version is committed: make those that are missing."""
+
+
+def pending_hook(log: Log) -> BatchHook | None:
+    """The hook that makes the next version, if the last one or the announcement of the next names one."""
+    announced = log.announced.hook if log.announced else None
+    committed = (log.last.journal or {}).get("hook") if log.last else None
+    fields = announced or committed
+    return hook_of(fields) if fields else None
 
 
 def hook_of(fields: Mapping[str, Any]) -> BatchHook:

@@ -20,6 +20,8 @@ from meander.types import WorkerId
 logger = logging.getLogger("meander")
 
 LOOK_EVERY_S = 0.2
+MAX_LEFT = 64
+"""So many folders that workers have left are removed together."""
 
 
 class Placement:
@@ -33,7 +35,9 @@ class Placement:
         self.places: dict[WorkerId, Place] = {}
         self._clock = clock
         self._homes: dict[WorkerId, str] = {}
-        self._every_home: set[str] = set()
+        self._home_count = 0
+        self._left: set[str] = set()
+        """Folders that workers have left on executors that may still be there."""
         Placement.everywhere.add(self)
 
     def settle(self, workers: Sequence[WorkerId], wait_s: float, owners: Collection[WorkerId] = ()) -> list[WorkerId]:
@@ -67,9 +71,13 @@ class Placement:
 
     def _move_in(self, worker: WorkerId) -> None:
         # A worker that comes back to a place starts anew there: what it left behind is out of date.
-        home = f"meander-{self.run}-{len(self._every_home)}"
-        self._homes[worker] = home
-        self._every_home.add(home)
+        if worker in self._homes:
+            self._left.add(self._homes[worker])
+            if len(self._left) >= MAX_LEFT:
+                self._clear(self._left)
+                self._left = set()
+        self._homes[worker] = f"meander-{self.run}-{self._home_count}"
+        self._home_count += 1
         self.holdings.forget({worker})
 
     @property
@@ -114,10 +122,14 @@ class Placement:
         return sorted(set(executors) - occupied(self.cluster))
 
     def leave(self) -> None:
-        """Remove what the workers keep beside the executors; best effort, for the executors may be gone."""
-        with suppress(Exception):
-            self.cluster.clear(self._every_home)
+        """Remove what the workers keep beside the executors."""
+        self._clear({*self._left, *self._homes.values()})
         self.places = {}
+
+    def _clear(self, homes: Collection[str]) -> None:
+        """Remove folders wherever they are; best effort, for the executors may be gone."""
+        with suppress(Exception):
+            self.cluster.clear(homes)
 
 
 def occupied(cluster: Cluster) -> set[str]:

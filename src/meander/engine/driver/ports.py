@@ -1,15 +1,16 @@
-"""What the driver asks of the world outside: executors, jobs and the stream that feeds it. Data only, no callbacks.
+"""What the driver asks of the world outside: executors, jobs, a sink and the stream that feeds it. No callbacks.
 
-Cluster   who is there              on Spark: `engine.spark.cluster`     in one process: `testing.inprocess`
-Jobs      one attempt of a version  on Spark: `engine.spark.jobs`        in one process: `testing.inprocess`
-Stream    what brings batches       on Spark: `engine.spark.stream`      in one process: `testing.stream`
+Cluster      who is there              on Spark: `engine.spark.cluster`     in one process: `testing.inprocess`
+Jobs         one attempt of a version  on Spark: `engine.spark.jobs`        in one process: `testing.inprocess`
+OutputSink   where output goes         on Spark: `meander.sinks`            in one process: `testing.inprocess`
+BatchStream  what brings batches       on Spark: `engine.spark.stream`      in one process: `testing.stream`
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -114,8 +115,54 @@ class OutputLost(MeanderError):
     """The files of an output are gone before the sink had them: the operators have to run again."""
 
 
+SinkToken: TypeAlias = Any
+"""What a sink has prepared, as a small JSON value for the manifest; None where nothing is left to commit."""
+
+
+@dataclass(frozen=True)
+class SinkWrite:
+    """One driver's write of one version.
+
+    Args:
+        version: the number of the version.
+        epoch: the epoch of the driver; that of a later driver is higher.
+        fsync: survive a loss of power, not only of processes.
+    """
+
+    version: int
+    epoch: int
+    fsync: bool = False
+
+    def is_over(self, last: SinkWrite) -> bool:
+        """Whether this write is committed or in vain once `last` is committed: a later driver or version is at work."""
+        return (self.epoch, self.version) <= (last.epoch, last.version)
+
+
+class OutputSink(Protocol):
+    """Takes the output of every version in two steps, before the manifest and after it.
+
+    A driver that was replaced does not know it yet: it may still prepare, but it never commits.
+    """
+
+    def prepare(self, output: Any, write: SinkWrite) -> SinkToken:
+        """Take one version's output, out of its readers' sight; raise, and the version is not committed."""
+
+    def commit(self, token: SinkToken) -> None:
+        """Show what was prepared: a manifest names it. Called again after a restart, whether or not it was done."""
+
+    def abort(self, token: SinkToken) -> None:
+        """Remove what was prepared: no manifest ever names it."""
+
+    def sweep(self, last: SinkWrite) -> None:
+        """Remove what was prepared in writes that are over, and is there still: nobody will commit it."""
+
+
 class Jobs(Protocol):
     """Runs one attempt. A job that fails otherwise than by `JobLost` raises `QueryFailed`."""
+
+    @property
+    def sink(self) -> OutputSink:
+        """Where the output goes."""
 
     def nothing(self) -> Rows:
         """No rows, in the schema of the stream."""
@@ -135,8 +182,8 @@ class Jobs(Protocol):
     def read(self, output: OperatorOutput) -> Rows:
         """The output of an operator as rows for the next one."""
 
-    def write(self, output: OperatorOutput, version: int) -> None:
-        """Give the output of a version to the sink.
+    def prepare(self, output: OperatorOutput, write: SinkWrite) -> SinkToken:
+        """Give the output of a version to the sink, and return what it has prepared.
 
         Raises `OutputLost`, `JobLost` where a job of the sink has lost a process, or what the sink raises.
         """

@@ -12,8 +12,9 @@ from meander.engine.driver.driver import Driver
 from meander.engine.driver.placement import recruit
 from meander.engine.driver.ports import BatchStream
 from meander.errors import QueryFailed
+from meander.migration.events import Listener
 from meander.migration.ledger import Ledger
-from meander.migration.movable import EngineStatus, Listener, MigrationState, Recruits, StaleLedger
+from meander.migration.movable import EngineStatus, MigrationState, Recruits, StaleLedger
 from meander.migration.request import Live, Mode, Proposal, Request, propose
 from meander.migration.steps import Budget, CopyBudget, Step
 from meander.types import WorkerId
@@ -36,7 +37,11 @@ class QueryRun:
     def __init__(self, launch: Launch, clock: Clock | None = None) -> None:
         self._launch, self._clock = launch, clock or SystemClock()
         self._is_relaunching = False
-        self._is_stopped = False
+        self.is_stopping = False
+        """Whether it was told to stop."""
+        self._failure: Exception | None = None
+        self._life = threading.Lock()
+        """Held by who starts or stops a driver."""
         self.driver, self.stream = launch.start()
 
     # --- life --------------------------------------------------------------------------------
@@ -44,25 +49,40 @@ class QueryRun:
     @property
     def is_active(self) -> bool:
         """Whether the query runs."""
-        return not self._is_stopped and (self._is_relaunching or self.stream.is_active)
+        return self._is_relaunching or self.stream.is_active
 
     def relaunch(self, moved: Sequence[Step] = ()) -> int:
-        """Stop, and start again from the checkpoint with bins moved to others; the number of that migration."""
-        self._is_relaunching = True
-        try:
-            before = self.driver
-            self._halt()
-            driver, stream = self._launch.start(moved, before)
-            number = driver.coordinator.count  # before anybody can begin another one
-            self.driver, self.stream = driver, stream
-        finally:
-            self._is_relaunching = False
-        return number
+        """Stop, and start again from the checkpoint with bins moved to others; the number of that migration.
+
+        Where it does not start again, the query has failed of that.
+        """
+        with self._life:
+            if self.is_stopping:
+                raise QueryFailed("the query is being stopped")
+            self._is_relaunching = True
+            try:
+                before = self.driver
+                self._halt()
+                driver, stream = self._launch.start(moved, before)
+                number = driver.coordinator.count  # before anybody can begin another one
+                self.driver, self.stream = driver, stream
+            except Exception as problem:
+                self._failure = None if self.is_stopping else problem
+                raise
+            finally:
+                self._is_relaunching = False
+            return number
+
+    def begin_stop(self) -> None:
+        """Begin no further version; `stop` is to follow."""
+        self.is_stopping = True
+        self.driver.stop()
 
     def stop(self) -> None:
-        """Let the batch that runs end, then stop."""
-        self._halt()
-        self._is_stopped = True
+        """Let the batch that runs end, then stop; one that is just being started again is stopped then."""
+        self.begin_stop()
+        with self._life:
+            self._halt()
 
     def _halt(self) -> None:
         driver = self.driver
@@ -74,8 +94,9 @@ class QueryRun:
     def exception(self) -> Exception | None:
         """Why the query has failed, or None."""
         loop = self.driver.loop
-        if loop.failure is not None:
-            return loop.failure
+        failure = self._failure or loop.failure
+        if failure is not None:
+            return failure
         return None if loop.stopping else self.stream.failure()
 
     def check_active(self, what: str) -> None:
@@ -144,7 +165,11 @@ class QueryRun:
 
     def subscribe(self, listener: Listener) -> None:
         """Call a listener with every event from here on."""
-        self.driver.events.listeners.append(listener)
+        self.driver.events.subscribe(listener)
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """Do not call a listener any more."""
+        self.driver.events.unsubscribe(listener)
 
     def emit(self, event: str, **facts: object) -> None:
         """Add an event."""

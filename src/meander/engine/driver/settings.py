@@ -16,11 +16,12 @@ class Settings:
     """The options of one query.
 
     Args:
-        checkpoint: folder or URI.
+        checkpoint: folder.
         workers: how many workers own the bins.
         bins: into how many slices the keys are cut, for good: a power of two.
         snapshot_every: every bin is written whole at least once in so many versions.
         retain: how many old versions can still be read.
+        retain_side: of how many versions late rows and dead letters are kept, at least.
         fsync: survive a loss of power, not only of processes.
         idle_after_s: with no rows for so long, due timers fire and windows close without waiting for rows.
         idle_time: what event time does meanwhile: "hold", or "wall": it goes on as the clock does.
@@ -40,6 +41,7 @@ class Settings:
     name: str | None = None
     snapshot_every: int = 32
     retain: int = 10
+    retain_side: int = 100_000
     fsync: bool = False
     idle_after_s: float = 1.0
     idle_time: str = "hold"
@@ -63,6 +65,7 @@ class Settings:
             )
         whole("snapshot_every", self.snapshot_every, 1, 1 << 20)
         whole("retain", self.retain, 1, 1 << 30)
+        whole("retain_side", self.retain_side, 1, 1 << 30)
         whole("attempts", self.attempts, 1, 100)
         whole("hand_over_bytes", self.hand_over_bytes, 1 << 16, 1 << 31)
         whole("copy_bytes", self.copy_bytes, 1, 1 << 50)

@@ -54,6 +54,7 @@ class SparkCluster:
         new = [each for each in listed if each.id not in self._known]
         if new:
             self._probe(new)
+            self._known = {each.id: self._known[each.id] for each in listed if each.id in self._known}
         return [self._known[each.id] for each in sorted(listed, key=_order) if each.id in self._known]
 
     def ids(self) -> set[str]:

@@ -62,6 +62,14 @@ class Gateway:
                 executors.append(Executor(each.id(), host, int(each.totalCores()), bool(each.isActive())))
         return [each for each in executors if each.active]
 
+    def check_streaming(self, frame: DataFrame) -> None:
+        """Raise what Spark would, were it to run this as a stream: some operations need a table."""
+        if str(self.spark.conf.get("spark.sql.streaming.unsupportedOperationCheck", "true")).lower() != "true":
+            return
+        checker = self.jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+        append = self.jvm.org.apache.spark.sql.streaming.OutputMode.Append()
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), append)
+
     def settings(self) -> dict[str, str]:
         """The settings that the application was started with."""
         return dict(self.context.getConf().getAll())
@@ -175,20 +183,3 @@ class Gateway:
     def cancel(self, tag: str) -> None:
         """Cancel the running jobs with this tag."""
         self.jsc.cancelJobsWithTag(tag)
-
-    def create_exclusively(self, path: str, data: bytes) -> None:
-        """Create a file on any file system Hadoop knows, whole or not at all, and never over another one."""
-        from meander.errors import Exists
-
-        hadoop = self.jvm.org.apache.hadoop.fs.Path(path)
-        manager = self.jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-        files = manager.create(hadoop.getParent(), self.jsc.hadoopConfiguration())
-        try:
-            files.mkdirs(hadoop.getParent())
-            stream = files.createAtomic(hadoop, False)
-            stream.write(data)
-            stream.close()
-        except Exception as problem:
-            if files.exists(hadoop):
-                raise Exists(f"{path} is there already") from problem
-            raise

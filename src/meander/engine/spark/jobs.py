@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from meander.checkpoint.uri import masked
 from meander.engine.driver.ports import (
     Cluster,
     Job,
@@ -22,9 +23,12 @@ from meander.engine.driver.ports import (
     JobResult,
     OperatorOutput,
     OutputLost,
+    OutputSink,
     Place,
     Routing,
     Rows,
+    SinkToken,
+    SinkWrite,
 )
 from meander.engine.spark.cluster import rehearse
 from meander.engine.spark.exchange import OUTPUT_LOST, RowRouting, SparkOutput, bin_of
@@ -71,13 +75,6 @@ class OperatorNode:
         return frame.withColumns(columns) if columns else frame
 
 
-class OutputSink(Protocol):
-    """Takes the output of every version."""
-
-    def write(self, output: SparkOutput, version: int) -> None:
-        """Take one version's output; raise, and the version is not committed."""
-
-
 class SparkJobs:
     """The jobs of one query, built once and run for every batch with other control messages."""
 
@@ -110,12 +107,13 @@ class SparkJobs:
 
         at, bins = routing.operator, len(routing.slots)
         with _losses_named():
-            sizes = self.gateway.shuffled_bytes(self._routed(self.nodes[at].computed(rows), routing, chained=False))
+            routed = self._routed(self.nodes[at].computed(rows), routing, chained=False)
+            sizes = self.gateway.shuffled_bytes(routed)
         count = 1
         while count * max_bytes < max(sizes) * UNPACKED and count < bins:
             count *= 2
         if count == 1:
-            return [rows]
+            return [_Shuffled(rows, routed)]
         # Every wave must see the same rows, also where the source or an expression would not give them twice.
         kept = self.nodes[at].computed(rows).persist(StorageLevel.DISK_ONLY)
         bin_ = bin_of(self._keys[at], bins)
@@ -128,7 +126,7 @@ class SparkJobs:
 
     def run(self, rows: Rows, job: Job) -> JobResult:
         """Run one attempt as one Spark job; ends it when an executor it needs is gone."""
-        self._session = rows.frame.sparkSession if isinstance(rows, _Wave) else rows.sparkSession
+        self._session = (rows.frame if isinstance(rows, _Wave | _Shuffled) else rows).sparkSession
         with _losses_named():
             if self.gateway.local:
                 return self._run(rows, job)
@@ -144,10 +142,10 @@ class SparkJobs:
         """The output of an operator as rows for the next one."""
         return self._output(output).frame()
 
-    def write(self, output: OperatorOutput, version: int) -> None:
+    def prepare(self, output: OperatorOutput, write: SinkWrite) -> SinkToken:
         """Give the output of a version to the sink."""
         try:
-            self.sink.write(self._output(output), version)
+            return self.sink.prepare(self._output(output), write)
         except Exception as problem:
             executors = {place.executor for _, place in output.files}
             if OUTPUT_LOST in str(problem) or (not self.cluster.is_local and executors - self.cluster.ids()):
@@ -170,11 +168,14 @@ class SparkJobs:
     def _run(self, rows: Rows, job: Job) -> JobResult:
         began = time.perf_counter()
         is_wave = isinstance(rows, _Wave)
-        frame = rows.frame if isinstance(rows, _Wave) else rows
+        frame = rows.frame if isinstance(rows, _Wave | _Shuffled) else rows
         for at, (routing, controls) in enumerate(zip(job.routings, job.controls, strict=True)):
             chained, last = at > 0, at + 1 == len(job.routings)
-            frame = frame if is_wave and not chained else self.nodes[routing.operator].computed(frame)
-            routed = self._routed(frame, routing, chained)
+            if isinstance(rows, _Shuffled) and not chained:
+                routed = rows.routed
+            else:
+                frame = frame if is_wave and not chained else self.nodes[routing.operator].computed(frame)
+                routed = self._routed(frame, routing, chained)
             messages = [control.to_bytes() for control in controls]
             pinned = self.gateway.pinned(messages, [place.location for place in job.places])
             task = self._task(routing.operator, chained, last)
@@ -208,6 +209,14 @@ class _Wave:
 
     kept: DataFrame
     frame: DataFrame
+
+
+@dataclass(frozen=True)
+class _Shuffled:
+    """Rows that were looked at, and the plan whose shuffle has run for that: a job over it does not read them again."""
+
+    frame: DataFrame
+    routed: DataFrame
 
 
 def _input(node: OperatorNode, chained: bool) -> pa.Schema:
@@ -253,7 +262,7 @@ def in_short(problem: BaseException) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b.*: ", line)]
     others = [line for line in lines if not line.startswith(("at ", "...", "Driver stacktrace", "An error occurred"))]
-    return (raised[0] if raised else others[0] if others else type(problem).__name__)[:500]
+    return masked((raised[0] if raised else others[0] if others else type(problem).__name__)[:500])
 
 
 class Watchdog:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from meander.checkpoint.identity import SPARK, foreign
+from meander.checkpoint.identity import foreign
 from meander.checkpoint.location import Location
+from meander.checkpoint.manifest import Log
+from meander.checkpoint.spark_logs import SPARK
 from meander.engine.driver.driver import Driver, claim
+from meander.engine.driver.ports import OutputSink
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.cluster import SparkCluster
 from meander.engine.spark.gateway import Gateway
-from meander.engine.spark.jobs import OperatorNode, OutputSink, SparkJobs, in_short
+from meander.engine.spark.jobs import OperatorNode, SparkJobs, in_short
 from meander.engine.spark.stream import SparkBatches, SparkStream
-from meander.errors import MeanderError, QueryFailed
+from meander.errors import InvalidOption, MeanderError, QueryFailed
 from meander.migration.steps import Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 @dataclass(frozen=True)
@@ -44,36 +48,49 @@ class SparkLaunch:
     requested: int | None = None
 
     def start(self, moved: Sequence[Step] = (), before: Driver | None = None) -> tuple[Driver, SparkStream]:
-        """Check everything, claim the checkpoint and start."""
+        """Check everything, claim the checkpoint and start.
+
+        After the claim Spark can still refuse in one way: by what its sources find out in its own thread.
+        """
         settings, gateway = self.settings, Gateway(self.source.sparkSession)
         location = Location.of(settings.checkpoint, fsync=settings.fsync)
-        if not location.is_local:
-            uri = location.uri
-            location = replace(location, exclusive=lambda path, data: gateway.create_exclusively(f"{uri}/{path}", data))
         operators = [node.operator for node in self.nodes]
-        log = claim(location, settings, operators, socket.gethostname(), os.getpid())
         cluster = SparkCluster(gateway)
         jobs = SparkJobs(gateway, cluster, self.source, self.nodes, self.sink)
-        driver = Driver(operators, cluster, jobs, settings, log, before=before)
+
+        def settled(log: Log) -> Driver:
+            driver = Driver(operators, cluster, jobs, settings, log, before=before)
+            return driver.settle(self.requested, None if before is None else moved)
+
+        writer = self._writer(gateway, location)
         try:
-            driver.start(self.requested, None if before is None else moved)
+            driver = claim(location, settings, operators, settled, socket.gethostname(), os.getpid())
         except MeanderError:
             raise
         except Exception as problem:
             raise QueryFailed(in_short(problem)) from problem
         if not gateway.local:
             gateway.set_locality_wait("20s")  # shorter, and Spark would run a task elsewhere while its executor is busy
-        stream = self._start_stream(driver, location)
+        stream = self._start_stream(driver, writer)
         driver.ticker.start()
         return driver, stream
 
-    def _start_stream(self, driver: Driver, location: Location) -> SparkStream:
-        folder = f"{location.uri}/{SPARK}"
-        writer = self.source.writeStream.foreachBatch(SparkBatches(driver)).option("checkpointLocation", folder)
-        if self.settings.name:
-            writer = writer.queryName(self.settings.name)
-        if self.trigger:
-            writer = writer.trigger(**self.trigger)
+    def _writer(self, gateway: Gateway, location: Location) -> DataStreamWriter:
+        """The stream as Spark is to write it; raises what Spark would refuse it for when it starts."""
+        name = self.settings.name
+        if name and any(each.name == name for each in gateway.spark.streams.active):
+            raise InvalidOption(f"a query of the name {name!r} runs in this session; stop it, or choose another name")
+        writer = self.source.writeStream.option("checkpointLocation", f"{location.hadoop_path}/{SPARK}")
+        if name:
+            writer = writer.queryName(name)
+        try:
+            gateway.check_streaming(self.source)
+            return writer.trigger(**self.trigger) if self.trigger else writer
+        except Exception as problem:
+            raise InvalidOption(f"Spark refuses the stream: {in_short(problem)}") from problem
+
+    def _start_stream(self, driver: Driver, writer: DataStreamWriter) -> SparkStream:
+        driver.log.location.make_folder(SPARK)
         # Spark copies the session when a stream starts; with adaptive execution on, the shuffle would run outside our
         # job.
         spark = self.source.sparkSession
@@ -81,12 +98,12 @@ class SparkLaunch:
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         try:
             with driver.loop.lock:
-                stream = SparkStream(writer.start(), spark)
+                stream = SparkStream(writer.foreachBatch(SparkBatches(driver)).start(), spark)
                 driver.loop.attach(stream)
                 last = driver.log.last
                 if last is not None and last.query != stream.id:
                     stream.stop()
-                    raise foreign(location, last.query, stream.id)
+                    raise foreign(driver.log.location, last.query, stream.id)
         finally:
             spark.conf.set("spark.sql.adaptive.enabled", adaptive)
         return stream

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from meander.checkpoint.spark_logs import Durability, drop_torn
 from meander.engine.driver.attempts import Stopped
 from meander.engine.driver.driver import Driver
 from meander.engine.driver.run import QueryRun
@@ -171,7 +172,11 @@ class ControlReader:
 
     def __init__(self, run: QueryRun, control: DataFrame) -> None:
         self._run = run
-        folder = f"{run.driver.log.location.uri}/{CONTROL_FOLDER}"
+        location = run.driver.log.location
+        drop_torn(location, CONTROL_FOLDER)  # its rows are read again
+        self._logs = Durability(location, CONTROL_FOLDER)
+        location.make_folder(CONTROL_FOLDER)
+        folder = f"{location.hadoop_path}/{CONTROL_FOLDER}"
         writer = control.writeStream.foreachBatch(self._take).option("checkpointLocation", folder)
         self._inner: StreamingQuery = writer.queryName(control_name(run.stream.id)).start()
 
@@ -181,14 +186,27 @@ class ControlReader:
 
     def _take(self, rows: DataFrame, _: int) -> None:
         """Take over some rows; returns when they are in the journal, so that they are not read again."""
+        self._logs.sync()
         control = [row.asDict() for row in rows.collect()]
+        while (version := self._accept(control)) is None:
+            self._pause()
+        while self._run.driver.loop.version == version:
+            self._pause()
+
+    def _accept(self, rows: Sequence[Mapping[str, Any]]) -> int | None:
+        """Give rows to the driver; the version after which they are in the journal, None if it takes none now."""
         driver = self._run.driver
-        loop = driver.loop
         cores = None if driver.cluster.is_local else sum(place.cores for place in driver.cluster.executors())
-        with loop.lock:
-            taker = ControlStream(driver.coordinator, driver.settings.budget)
-            if loop.stopping or not taker.take(control, cores):
-                return
-            version = loop.version
-        while loop.version == version and not loop.stopping and loop.failure is None:
-            time.sleep(LOOK_EVERY_S)
+        with driver.loop.lock:
+            if driver.loop.stopping:
+                return None
+            last, taker = driver.log.last, ControlStream(driver.coordinator, driver.settings.budget)
+            is_any = taker.take(rows, cores, last.batch if last else -1)
+            return driver.loop.version if is_any else driver.loop.version - 1
+
+    def _pause(self) -> None:
+        """Wait for the driver; where the query ends first, the rows are left to the next start."""
+        if self._run.is_stopping or not self._run.is_active:
+            time.sleep(STOP_WAIT_S)
+            raise Interrupted
+        time.sleep(LOOK_EVERY_S)

@@ -19,7 +19,7 @@ from meander.checkpoint.entries import FileRef
 from meander.checkpoint.files import read_state
 from meander.checkpoint.location import Location
 from meander.engine.worker.messages import Control
-from meander.errors import MeanderError
+from meander.errors import Damaged, InvalidOption, MeanderError
 from meander.state.holding import Holding
 from meander.state.spec import BIN
 
@@ -100,10 +100,9 @@ def catch_up(holding: Holding, control: Control, location: Location) -> Update:
     if todo.release.size:
         holding.release(todo.release)
     if todo.advance:
-        deltas = [_delta(location, FileRef.from_json(each), holding.held) for each in control.advance]
-        holding.advance(before, _together(deltas))
+        _advance(holding, [FileRef.from_json(each) for each in control.advance], before, location)
     if todo.install.size:
-        holding.install(todo.install, _parts(todo.install, control, location), before)
+        _install(holding, todo.install, control, location)
     return todo
 
 
@@ -112,7 +111,7 @@ def copy_ahead(holding: Holding, bins: Ids, control: Control, location: Location
     began, done, group = time.perf_counter(), 0, max(FEWEST_COPIES, bins.size // 4)
     while done < bins.size:
         some = bins[done : done + group]
-        holding.install(some, _parts(some, control, location), control.token.version - 1)
+        _install(holding, some, control, location)
         done += some.size
         spent_ms = (time.perf_counter() - began) * 1000
         if spent_ms >= control.copy_ms:
@@ -142,11 +141,36 @@ def _together(deltas: Sequence[Mapping[str, pa.Table]]) -> Mapping[str, pa.Table
     return {name: pa.concat_tables([delta[name] for delta in deltas if name in delta]).sort_by(BIN) for name in names}
 
 
-def _parts(missing: Ids, control: Control, location: Location) -> Iterator[Mapping[str, pa.Table]]:
-    """The snapshot and deltas of the missing bins, read one after the other in the order they were written."""
+def _advance(holding: Holding, refs: Sequence[FileRef], version: int, location: Location) -> None:
+    """Apply the deltas of the next version; Damaged where one of them is not what the tables can take."""
+    deltas = _together([_delta(location, ref, holding.held) for ref in refs])
+    try:
+        holding.advance(version, deltas)
+    except InvalidOption as problem:
+        raise _damaged(", ".join(ref.name for ref in refs), problem) from None
+
+
+def _install(holding: Holding, missing: Ids, control: Control, location: Location) -> None:
+    """Read the missing bins; Damaged where a file is not what the tables can take."""
     flags = np.zeros(control.bins, np.bool_)
     flags[missing] = True
-    for part in control.load:
-        chosen = part.bins & flags
-        if chosen.any():
-            yield read_state(location, FileRef.from_json(part.file), np.flatnonzero(chosen))
+    name = ""
+
+    def parts() -> Iterator[Mapping[str, pa.Table]]:
+        """The snapshot and deltas, read one after the other in the order they were written."""
+        nonlocal name
+        for part in control.load:
+            chosen = part.bins & flags
+            if chosen.any():
+                ref = FileRef.from_json(part.file)
+                name = ref.name
+                yield read_state(location, ref, np.flatnonzero(chosen))
+
+    try:
+        holding.install(missing, parts(), control.token.version - 1)
+    except InvalidOption as problem:
+        raise _damaged(name, problem) from None
+
+
+def _damaged(name: str, problem: InvalidOption) -> Damaged:
+    return Damaged(f"{name} is damaged, although its checksums are right: {problem}; restore it from a copy")

@@ -37,7 +37,8 @@ class Host:
         home = self.folder / name
         mark = home / OWNER
         if not mark.exists():
-            home.mkdir(parents=True, exist_ok=True)
+            home.mkdir(0o700, parents=True, exist_ok=True)
+            mark.touch(0o600)
             mark.write_text(self.identity)
         return home
 

@@ -7,11 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from meander.engine.worker.messages import Control
-from meander.operators.operator import BinnedOperator
+from meander.operators.operator import BinnedOperator, UnusableRows
+from meander.route.keys import Keys
+from meander.state.spec import TableSpec
+from meander.state.table import Table
 
 REPORT = "__report"
 BAD = "__bad"
@@ -54,6 +58,18 @@ def sort_out(rows: pa.Table, operator: BinnedOperator) -> Incoming:
         dead = _letters(rows.filter(is_dead), reasons.filter(is_dead))
         rows = rows.filter(pc.invert(is_dead))
     return Incoming(rows.select(operator.input.names), [rows[name] for name in operator.key.names], dead, reports)
+
+
+def set_aside(rows: pa.Table, keys: Keys, problem: UnusableRows) -> tuple[pa.Table, Keys, pa.Table]:
+    """Rows and keys without those of the keys that an operator cannot take, and these rows as dead letters."""
+    distinct = Table(None, TableSpec("unusable", keys.type), 1)
+    unusable = distinct.touch(keys.type.encode(problem.keys))
+    reasons = dict(zip(unusable.tolist(), problem.reasons, strict=True))
+    count = distinct.size
+    at = distinct.touch(keys)
+    dead, good = np.flatnonzero(at < count), np.flatnonzero(at >= count)
+    letters = _letters(rows.take(pa.array(dead)), pa.array([reasons[each] for each in at[dead].tolist()], pa.string()))
+    return rows.take(pa.array(good)), keys.take(good), letters
 
 
 def _reasons(rows: pa.Table, operator: BinnedOperator) -> pa.Array | None:
@@ -148,6 +164,7 @@ class Outgoing:
             if int(old.name.split("-")[1]) < version:
                 old.unlink(missing_ok=True)
         path = root / f"out-{version}-{self.control.token.text}.arrow"
+        path.touch(0o600)
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
             writer.write_table(rows)
         self.path = str(path)

@@ -31,10 +31,11 @@ from meander.checkpoint.location import Location
 from meander.engine.worker.catch_up import catch_up, copy_ahead
 from meander.engine.worker.messages import Control, Fault, Json, Numbers, TaskReport, Token
 from meander.engine.worker.process import Host, spark_host
-from meander.engine.worker.rows import Incoming, Outgoing, sort_out, table_of
+from meander.engine.worker.rows import Incoming, Outgoing, set_aside, sort_out, table_of
 from meander.errors import Damaged, MeanderError, NoSpace, WrongPlace
 from meander.operators.custom import SIDE
-from meander.operators.operator import BinnedOperator, Now, failing_bin
+from meander.operators.operator import BinnedOperator, Now, Output, UnusableRows, failing_bin
+from meander.route.keys import Keys
 from meander.state.holding import Holding
 from meander.state.spec import BIN
 from meander.state.table import Table
@@ -102,7 +103,7 @@ class OperatorTask:
         watch = Stopwatch(spent, started)
         watch.lap("take")
         root = host.home(control.directory) / f"s{control.operator}-w{control.worker}"
-        root.mkdir(parents=True, exist_ok=True)
+        root.mkdir(0o700, exist_ok=True)
         owned = control.owned
         with sole(root, control.token):
             holding = Holding.open(root / "state", self.operator.tables, control.bins)
@@ -123,13 +124,7 @@ class OperatorTask:
                     table.restrict(turn)
                 return tables
 
-            tables = begin()
-            try:
-                answer = self.operator.run(incoming.rows, keys, tables, now)
-            except Exception:
-                trace = traceback.format_exc()
-                bin_ = failing_bin(self.operator, incoming.rows, keys, begin, now, control.bins)
-                raise UserError(trace, bin_) from None
+            answer, tables, dead = self._operate(incoming, keys, begin, now, control.bins)
             watch.lap("operate")
             deltas = {name: table.delta() for name, table in tables.items()}
             _refuse_strangers(self.operator, deltas, owned)
@@ -137,7 +132,7 @@ class OperatorTask:
             written = AttemptFiles(control, location)
             delta = written.delta(deltas)
             snapshot = written.snapshot(holding)
-            side = written.side(dead=incoming.dead, late=answer.late)
+            side = written.side(dead=dead, late=answer.late)
             watch.lap("write")
             outgoing.add(answer.rows, root)
             watch.lap("output")
@@ -149,7 +144,7 @@ class OperatorTask:
                 emitted=0 if answer.rows is None else answer.rows.num_rows,
                 misrouted=misrouted,
                 late=0 if answer.late is None else answer.late.num_rows,
-                dead=0 if incoming.dead is None else incoming.dead.num_rows,
+                dead=0 if dead is None else dead.num_rows,
                 newest=answer.newest_by_input or (() if answer.newest is None else (answer.newest,)),
                 delta=delta, snapshot=snapshot, side=side, output=outgoing.path,
                 held=holding.held, copied=copied, trouble=trouble,
@@ -159,6 +154,25 @@ class OperatorTask:
                 state_rows=holding.rows() * owned, state_bytes=holding.bytes() * owned,
                 spent_ms=watch.done(),
             )  # fmt: skip
+
+    def _operate(
+        self, incoming: Incoming, keys: Keys, begin: Callable[[], dict[str, Table]], now: Now, bins: int
+    ) -> tuple[Output, dict[str, Table], pa.Table | None]:
+        """The operator's answer, the tables it has changed, and all dead letters: those that it makes, too."""
+        rows, dead = incoming.rows, incoming.dead
+        while True:
+            tables = begin()
+            try:
+                return self.operator.run(rows, keys, tables, now), tables, dead
+            except Exception as problem:
+                letters = None
+                if isinstance(problem, UnusableRows):
+                    rows, keys, letters = set_aside(rows, keys, problem)
+                if letters is None or not letters.num_rows:
+                    trace = traceback.format_exc()
+                    bin_ = failing_bin(self.operator, rows, keys, begin, now, bins)
+                    raise UserError(trace, bin_) from None
+                dead = letters if dead is None else pa.concat_tables([dead, letters])
 
 
 @lru_cache(maxsize=8)

@@ -1,0 +1,185 @@
+"""What a sink holds between the two steps of a version: prepared before the manifest, committed after it.
+
+    out/.prepared/3-7-5f0c2a9d/    version 7, as the driver of epoch 3 writes it; readers of out/ do not look here
+    out/batch=7/                   version 7, committed: the same folder, after one rename
+
+No two writes share a name. A driver that was replaced while it wrote leaves at most a folder that nobody reads.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from meander.checkpoint.uri import local_path, scheme_of
+from meander.engine.driver.ports import OutputLost, SinkToken, SinkWrite
+from meander.errors import InvalidOption
+
+PREPARED = ".prepared"
+"""Spark, pandas, Arrow and shells skip a name that begins with a dot."""
+
+_NAME = re.compile(r"(\d+)-(\d+)-[0-9a-f]+(\.replaced)?")
+
+Rows = TypeVar("Rows")
+
+
+class PreparedRows(Generic[Rows]):
+    """The output of versions in this process; of the last `most` versions, or of all."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.versions: dict[int, Rows] = {}
+        """What is committed."""
+        self._most = most
+        self._prepared: dict[str, tuple[SinkWrite, Rows]] = {}
+        self._writes = count()
+        self._lock = threading.Lock()
+
+    def prepare(self, output: Rows, write: SinkWrite) -> SinkToken:
+        """Keep one version's output out of sight."""
+        token = f"{write.epoch}-{write.version}-{next(self._writes)}"  # an epoch has one driver, in one process
+        with self._lock:
+            self._prepared[token] = write, output
+        return token
+
+    def commit(self, token: SinkToken) -> None:
+        """Show it; nothing to do where that is done, or another process has prepared it."""
+        with self._lock:
+            if token in self._prepared:
+                write, rows = self._prepared.pop(token)
+                self.versions[write.version] = rows
+                while self._most is not None and len(self.versions) > self._most:
+                    del self.versions[min(self.versions)]
+
+    def abort(self, token: SinkToken) -> None:
+        """Forget it."""
+        with self._lock:
+            self._prepared.pop(token, None)
+
+    def sweep(self, last: SinkWrite) -> None:
+        """Forget what was prepared in writes that are over."""
+        with self._lock:
+            self._prepared = {
+                token: (write, rows) for token, (write, rows) in self._prepared.items() if not write.is_over(last)
+            }
+
+    def committed(self) -> list[tuple[int, Rows]]:
+        """What is committed now, by version."""
+        with self._lock:
+            return sorted(self.versions.items(), key=lambda each: each[0])
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """A folder of this machine, or mounted on it, that holds a folder `batch=N` for each committed version."""
+
+    root: str
+
+    @classmethod
+    def of(cls, path: str) -> OutputFolder:
+        """The folder of a path or a file: URI; refuses one of another kind."""
+        scheme = scheme_of(path)
+        if scheme not in (None, "file"):
+            raise InvalidOption(
+                f"me.sinks.files cannot write to {scheme}: it needs a folder with an atomic rename, local or "
+                "mounted on all machines; for at least once, take me.sinks.format(name, path=...)"
+            )
+        return cls(local_path("the folder of me.sinks.files", path))
+
+    def prepare(self, write: SinkWrite, save: Callable[[str], None]) -> SinkToken:
+        """Have a version written to a new folder out of sight, and return its token."""
+        name = f"{write.epoch}-{write.version}-{secrets.token_hex(4)}"
+        folder = self._hidden / name
+        try:
+            if write.fsync:
+                _make(self._hidden)
+            save(str(folder))
+            if write.fsync:
+                _sync_all(folder)
+                _sync(self._hidden)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return {"folder": self.root, "name": name, "version": write.version, "fsync": write.fsync}
+
+    def commit(self, token: SinkToken) -> None:
+        """Show what a token of this folder names, in place of whatever is there; nothing to do where that is done."""
+        folder, target = self._hidden / token["name"], Path(self.root) / f"batch={token['version']}"
+        try:
+            _rename(folder, target)
+        except FileNotFoundError:
+            if not target.exists():
+                raise OutputLost(
+                    f"version {token['version']} is neither prepared in {folder} nor committed in {target}; let one "
+                    "query alone write to a folder, and remove nothing that it prepares"
+                ) from None
+        if token["fsync"]:
+            _sync(Path(self.root))
+
+    def abort(self, token: SinkToken) -> None:
+        """Remove what a token of this folder names."""
+        shutil.rmtree(self._hidden / token["name"], ignore_errors=True)
+
+    def sweep(self, last: SinkWrite) -> None:
+        """Remove what was prepared in writes that are over."""
+        for path in self.prepared():
+            match = _NAME.fullmatch(path.name)
+            if match is not None and SinkWrite(int(match[2]), int(match[1])).is_over(last):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def prepared(self) -> list[Path]:
+        """The folders that are out of sight."""
+        return sorted(self._hidden.iterdir()) if self._hidden.is_dir() else []
+
+    @property
+    def _hidden(self) -> Path:
+        return Path(self.root) / PREPARED
+
+
+def _rename(prepared: Path, target: Path) -> None:
+    """Move a folder; one that is in its place goes away first: of another query, or of a version never committed."""
+    try:
+        prepared.rename(target)
+        return
+    except OSError as problem:
+        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    replaced = prepared.with_name(f"{prepared.name}.replaced")
+    target.rename(replaced)
+    try:
+        prepared.rename(target)
+    except FileNotFoundError:
+        # Another driver has committed the same token meanwhile: it is there, or it is what went away.
+        if not target.exists():
+            replaced.rename(target)
+            return
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _make(folder: Path) -> None:
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync(folder.parent)
+
+
+def _sync_all(folder: Path) -> None:
+    for parent, _, files in os.walk(folder, topdown=False):
+        for name in (*files, ""):
+            _sync(Path(parent) / name)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
