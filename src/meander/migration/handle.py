@@ -203,11 +203,12 @@ class Migration:
             self._begin()
         return self
 
-    def resume(self, number: int) -> Migration:
+    def resume(self, number: int, background: bool = True) -> Migration:
         """Go on with a migration that a driver before this one has begun."""
-        self.number, self._is_running = number, True
+        self.number, self._is_running, self._is_alone = number, True, not background
         self._thread = threading.Thread(target=self._follow, name="meander-migration", daemon=True)
-        self._thread.start()
+        if background:
+            self._thread.start()
         return self
 
     def poll(self) -> bool:

@@ -79,7 +79,7 @@ class Mover:
     def resume(self, number: int, proposal: Proposal, budget: Budget) -> None:
         """Hold a migration that a driver before this one has begun."""
         request = Request("resume", tuple(self.engine.ledger().operators), budget)
-        self.migration = Migration(self.engine, request, proposal, self._clock).resume(number)
+        self.migration = Migration(self.engine, request, proposal, self._clock).resume(number, self._background)
 
 
 @functools.cache
