@@ -86,6 +86,14 @@ def of_a_newer_format(checkpoint):
     return "was written by a newer version of Meander (its format is 2, this one reads 1); upgrade Meander"
 
 
+def flipped_in_its_format(checkpoint):
+    """One end says another format, the other end does not."""
+    file = deltas(checkpoint)[0]
+    head, mark, tail = file.read_bytes().rpartition(b"MEANDER1")
+    file.write_bytes(head + mark.replace(b"1", b"3") + tail)
+    return "is damaged: it is torn, or no state file"
+
+
 def linked_to_another(checkpoint):
     one, other = deltas(checkpoint)[:2]
     one.unlink()
@@ -99,6 +107,7 @@ FILES = {
     "bit-flipped state file": flipped,
     "swapped state files": swapped,
     "state file of a newer format": of_a_newer_format,
+    "state file with a bit-flipped format": flipped_in_its_format,
     "state file that is a link to another": linked_to_another,
 }
 

@@ -255,10 +255,22 @@ def test_a_migration_that_a_driver_before_has_begun_is_held_again(engine, mover)
     migration = mover.migration
     assert (migration.status, migration.number, migration.request.kind) == ("running", 1, "resume")
     for _ in range(4):
+        assert not migration.poll()
         engine.make_version()
-    assert migration.wait(timeout_s=30)
-    migration.join()
+    assert migration.poll()
     assert (migration.status, migration.report.bins) == ("done", 8)
+
+
+def test_it_is_held_again_in_a_thread_of_its_own_where_others_are(engine, mover, clock):
+    proposal = mover.migrate("rescale", None, {"workers": 4, "schedule": "fluid", "dry_run": True})
+    number = engine.submit(0, proposal.steps, CopyBudget())
+    alone = Mover(engine, CopyBudget(), 30.0, clock)
+    alone.resume(number, proposal, CopyBudget())
+    for _ in range(4):
+        engine.make_version()
+    assert alone.migration.wait(timeout_s=30)
+    alone.migration.join()
+    assert alone.migration.status == "done"
 
 
 def test_in_a_thread_of_its_own_it_needs_nobody_to_look(engine, clock):

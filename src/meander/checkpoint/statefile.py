@@ -195,7 +195,7 @@ class _Opened:
         if first < len(MAGIC) + _TAIL.size:
             raise self.damaged("it is torn")
         footer_length, length, seal, magic = _TAIL.unpack(end.slice(first - _TAIL.size))
-        if magic != MAGIC and magic[:-1] == MAGIC[:-1] and magic[-1:].isdigit():
+        if self._is_newer(magic):
             mine, its = MAGIC[-1:].decode(), magic[-1:].decode()
             raise Damaged(
                 f"{name} was written by a newer version of Meander (its format is {its}, this one reads {mine}); "
@@ -213,6 +213,11 @@ class _Opened:
             raise self.damaged("it is not the file that the manifest names")
         self.cached = (self.size - first, end)
         self.footer = Footer.from_bytes(footer, len(MAGIC), self.size - _TAIL.size - footer_length)
+
+    def _is_newer(self, magic: bytes) -> bool:
+        """Whether both ends of the file name the same later format; where they differ, one of them is damaged."""
+        is_later = magic[:-1] == MAGIC[:-1] and magic[-1:].isdigit() and magic > MAGIC
+        return is_later and self.fetch(0, len(MAGIC)).to_pybytes() == magic
 
     def damaged(self, what: str) -> Damaged:
         return Damaged(f"{self.name} is damaged: {what}; restore it from a copy")

@@ -3,6 +3,7 @@
 --minutes N          begin no cell after so many minutes; the next call goes on
 --cells SEED/N       as many cells as fit N minutes, chosen by a seed
 --only TEXT          cells whose fault / phase / operator / sink has this text, or that of another --only
+--times N            each cell so many times, all of them before any a second time
 --show               print the table of the results that are there, and run nothing
 --results FILE       where results are kept
 --folder FOLDER      where cells work; what belongs to a broken one stays there
@@ -35,7 +36,7 @@ def main() -> int:
             print(f"cells in the order of seed {seed}: --cells {options.cells} runs them again", flush=True)
             chosen = list(cells())
             random.Random(seed).shuffle(chosen)
-        broken = _run(chosen, results, float(minutes), Path(options.folder or tempfile.mkdtemp(prefix="matrix-")))
+        broken = _run(chosen * options.times, results, float(minutes), Path(options.folder or tempfile.mkdtemp(prefix="matrix-")))
     table = as_markdown(results.all())
     print(table)
     if options.page is not None:
@@ -49,6 +50,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--cells")
     parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--page", type=Path)
     parser.add_argument("--results", type=Path, default=RESULTS)
