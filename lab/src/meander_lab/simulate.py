@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import math
 import sys
 import time
 from collections.abc import Iterable
 from functools import partial
+from itertools import takewhile
 from multiprocessing import get_context
 
 from rich.console import Console
@@ -47,13 +49,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first one (0)")
     parser.add_argument("--real", action="store_true", help="run the real worker code over real files")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end after so many, and say how to go on")
     options = parser.parse_args(arguments)
     seeds = range(options.first, options.first + options.seeds)
     began = time.monotonic()
+    deadline = began + 60 * options.minutes
     console = Console()
     with get_context("spawn").Pool(options.jobs, prepare) as pool:
         outcomes = pool.imap(partial(run_seed, real=options.real), seeds, chunksize=CHUNK)
-        done, failed = _gather(outcomes, len(seeds), console)
+        done, failed = _gather(takewhile(lambda _: time.monotonic() < deadline, outcomes), len(seeds), console)
     took_s = time.monotonic() - began
     console.print(
         f"{len(done)} seeds in {took_s:.0f} s with {options.jobs} processes; each has {_usual(done, 'versions')} "
@@ -62,9 +66,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     for text in failed:
         console.print(text, markup=False)
+    real = " --real" if options.real else ""
     if failed:
-        real = " --real" if options.real else ""
         console.print(f"run one again with ./dev simulate --seeds 1{real} --first SEED")
+    if left := len(seeds) - len(done) - len(failed):
+        console.print(f"go on with ./dev simulate --seeds {left}{real} --first {seeds.stop - left}")
     return 1 if failed else 0
 
 

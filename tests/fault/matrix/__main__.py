@@ -36,7 +36,8 @@ def main() -> int:
             print(f"cells in the order of seed {seed}: --cells {options.cells} runs them again", flush=True)
             chosen = list(cells())
             random.Random(seed).shuffle(chosen)
-        broken = _run(chosen * options.times, results, float(minutes), Path(options.folder or tempfile.mkdtemp(prefix="matrix-")))
+        folder = Path(options.folder or tempfile.mkdtemp(prefix="matrix-"))
+        broken = _run(chosen * options.times, results, float(minutes), folder)
     table = as_markdown(results.all())
     print(table)
     if options.page is not None:
