@@ -28,6 +28,7 @@ def test_python_workers_at_random_moments(case):
     assert killed >= 3
 
 
+@pytest.mark.soak
 def test_python_workers_inside_a_kernel(case):
     case = case(batches=5, rows=400, seed=102)
     program = case.start(operator="spin")
@@ -54,6 +55,7 @@ def test_python_workers_while_the_base_takes_a_delta(case):
     assert list(case.signals.iterdir()) == []
 
 
+@pytest.mark.soak
 def test_executors_of_a_local_cluster(case):
     case = case(batches=10, seed=104)
     program = case.start(master="local-cluster[2,1,1024]", sink_s=0.3)

@@ -53,7 +53,8 @@ def each_phase(flow, program, deed) -> None:
     assert flow.finish(program)["folders"] == []
 
 
-@pytest.mark.parametrize(("whose", "seed"), [pytest.param("sources", 201, marks=pytest.mark.soak), ("targets", 202)])
+@pytest.mark.soak
+@pytest.mark.parametrize(("whose", "seed"), [("sources", 201), ("targets", 202)])
 def test_executors_are_killed(flow, whose, seed):
     flow = flow(seed)
     program = flow.start(moves())
@@ -103,6 +104,7 @@ def test_executors_are_stopped_for_a_while(flow, whose, seed):
     each_phase(flow, program, deed)
 
 
+@pytest.mark.soak
 def test_python_workers_are_killed_while_they_copy_and_while_they_catch_up(flow):
     flow = flow(207, rows=4000)
     phases = ("copying", "flipping", "copying", "flipping")
@@ -194,6 +196,7 @@ def fill(disk) -> None:
                     ballast.write(b"\0" * size)
 
 
+@pytest.mark.soak
 def test_the_checkpoints_disk_is_full(flow, small_disk):
     flow = flow(210, rows=6000, keys=5000, checkpoint=small_disk / "ck")
     options = {"quick": True, "master": "local[3]"}

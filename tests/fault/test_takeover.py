@@ -22,6 +22,7 @@ def epochs(root) -> list[tuple[int, str]]:
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("moment", ["in its sink", "in its operator"])
 def test_a_sleeping_driver_is_fenced(case, moment):
     case = case(batches=7, rows=500, seed=107)
