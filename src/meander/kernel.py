@@ -14,7 +14,12 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
-_this_thread = threading.local()
+
+class _Thread(threading.local):
+    interprets = False
+
+
+_this_thread = _Thread()
 
 
 class Kernel(Generic[Args, Result]):
@@ -27,7 +32,7 @@ class Kernel(Generic[Args, Result]):
 
     def __call__(self, *args: Args.args, **options: Args.kwargs) -> Result:
         """Run the kernel, compiled."""
-        run = self.function if getattr(_this_thread, "interprets", False) else self.compiled
+        run = self.function if _this_thread.interprets else self.compiled
         return run(*args, **options)
 
     def lightly(self, *args: Args.args, **options: Args.kwargs) -> Result:

@@ -274,17 +274,17 @@ def _updates(patch, wrong):
 
 @mutant
 def keeps_what_it_should_release(patch):
-    _updates(patch, lambda real, *given: replace(real(*given), release=NONE))
+    _updates(patch, lambda real, *given: real(*given)._replace(release=NONE))
 
 
 @mutant
 def takes_what_it_holds_to_be_current(patch):
-    _updates(patch, lambda real, held, _, wanted: replace(real(held, wanted.version - 1, wanted), advance=False))
+    _updates(patch, lambda real, held, _, wanted: real(held, wanted.version - 1, wanted)._replace(advance=False))
 
 
 @mutant
 def installs_nothing(patch):
-    _updates(patch, lambda real, *given: replace(real(*given), install=NONE))
+    _updates(patch, lambda real, *given: real(*given)._replace(install=NONE))
 
 
 # --- the worker's files: found out by the real worker code alone --------------------------------------

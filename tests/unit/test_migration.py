@@ -496,7 +496,7 @@ def test_a_message_that_comes_twice_does_nothing_the_second_time(has, version, n
     after = kept | set(todo.install.tolist()) | set(todo.copy.tolist())
     assert set(todo.install.tolist()) | set(todo.lacking.tolist()) | kept >= set(owned)
     assert kept <= set(owned) | set(beside)
-    told = replace(told, held=told.held | flags(*copied))
+    told = told._replace(held=told.held | flags(*copied))
     again = plainly(update(flags(*after), number - 1, told))
     assert again == doing(lacking=todo.lacking.tolist())
 

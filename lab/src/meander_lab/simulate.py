@@ -23,7 +23,7 @@ from rich.progress import Progress
 from meander.testing.simulation import Outcome, Simulation, Violation
 
 CHUNK = 10
-YOUNG_OBJECTS = 20_000
+YOUNG_OBJECTS = 100_000
 """So many new objects between two looks for garbage: a seed makes many, and few that need looking for."""
 
 

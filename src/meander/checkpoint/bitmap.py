@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+KNOWN_TEXTS = 256
+"""So many bitmaps are remembered with their text: the bins of a worker come again with every version."""
 
 
 def bitmap(members: ArrayLike, bins: int) -> bytes:
@@ -29,12 +33,14 @@ def members(bits: bytes) -> NDArray[np.int64]:
     return np.unpackbits(np.frombuffer(bits, np.uint8)).nonzero()[0]
 
 
+@lru_cache(maxsize=KNOWN_TEXTS)
 def to_text(bits: bytes) -> str:
     """A bitmap as text: base64, or how many bytes of ones where all bits are set."""
     full = bits and bits.count(255) == len(bits)
     return f"*{len(bits)}" if full else b2a_base64(bits, newline=False).decode()
 
 
+@lru_cache(maxsize=KNOWN_TEXTS)
 def from_text(text: str) -> bytes:
     """The bitmap that `to_text` wrote."""
     return b"\xff" * int(text[1:]) if text.startswith("*") else a2b_base64(text, strict_mode=True)
@@ -59,5 +65,5 @@ def counts(bitmaps: Sequence[bytes], bins: int) -> NDArray[np.int64]:
     if not bitmaps:
         return np.zeros(bins, np.int64)
     rows = np.frombuffer(b"".join(bitmaps), np.uint8).reshape(len(bitmaps), -1)
-    totals: NDArray[np.int64] = np.unpackbits(rows, axis=1, count=bins).sum(axis=0, dtype=np.int64)
+    totals: NDArray[np.int64] = np.add.reduce(np.unpackbits(rows, axis=1, count=bins), axis=0, dtype=np.int64)
     return totals

@@ -26,7 +26,7 @@ from meander.types import WorkerId
 _BEFORE = b',"checksum":"'
 _AFTER = b'"}\n'
 _LENGTH = len(_BEFORE) + 16 + len(_AFTER)
-
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 _PATH = re.compile(r"(deltas|snapshots|side)/v(\d{12})-s(\d+)-w(\d+)-(\d+)\.(\d+)\.[a-z0-9.]+")
 _SUFFIX = {"deltas": "state", "snapshots": "state", "late": "late.arrow", "dead": "dead.arrow"}
@@ -38,7 +38,7 @@ def seal(fields: Mapping[str, Any]) -> bytes:
     >>> seal({"bins": 256})
     b'{"bins":256,"checksum":"e2260e3416b36e39"}\\n'
     """
-    body = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()[:-1]
+    body = _encode(fields).encode()[:-1]
     return body + _BEFORE + f"{checksum(body):016x}".encode() + _AFTER
 
 

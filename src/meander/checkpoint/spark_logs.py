@@ -106,10 +106,11 @@ def restore(location: Location, batch: int, committed: str) -> str:
 def drop_torn(location: Location, folder: str = SPARK, batch: int = -1, offsets: str = "") -> None:
     """Remove what is torn of the batches after `batch`, the last one committed, which has these offsets."""
     torn = _drop_torn_sources(location, f"{folder}/sources", _files_read(offsets.encode()))
-    for number, name in _numbered(location, f"{folder}/offsets"):
+    later = [(number, name) for number, name in _numbered(location, f"{folder}/offsets") if number > batch]
+    for _, name in later:
         data = _bytes(location, f"{folder}/offsets/{name}")
         names_torn = any(torn.get(source, entry + 1) <= entry for source, entry in _files_read(data).items())
-        if number > batch and (names_torn or not _is_like(data, offsets)):
+        if names_torn or not _is_like(data, offsets):
             _remove(location, f"{folder}/offsets", name)
     for _, name in reversed(_numbered(location, f"{folder}/commits")):
         if _is_log(_bytes(location, f"{folder}/commits/{name}"), 1):

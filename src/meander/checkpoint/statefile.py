@@ -266,7 +266,8 @@ def _read_section(file: _Opened, section: Section, bins: Collection[int] | None)
         raise file.damaged(f"a table of it has no column {BIN} of bins")
     index = BinIndex.from_bytes(file.fetch_checked(section.index), section.rows, file.footer.bins)
     lasts = np.cumsum([piece.rows for piece in pieces], dtype=np.int64)
-    ranges = _ranges(index, index.bins if bins is None else bins)
+    everything = [(0, section.rows)] if section.rows else []
+    ranges = everything if bins is None else _ranges(index, bins)
     batches = []
     for start, stop in _neighbours(_touched(lasts, ranges)):
         group = pieces[start:stop]

@@ -266,4 +266,4 @@ def _after(owners: Sequence[Owners], steps: Iterable[Step]) -> list[Owners]:
 
 def _counts(owners: Sequence[Owners]) -> list[int]:
     """How many workers own bins, by operator."""
-    return [len(np.unique(owner)) for owner in owners]
+    return [len({*owner.tolist()}) for owner in owners]

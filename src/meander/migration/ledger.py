@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -60,11 +61,11 @@ class Ledger:
     @property
     def workers(self) -> list[WorkerId]:
         """The workers that own bins of some operator."""
-        return [WorkerId(int(each)) for each in np.unique(np.concatenate(self.owners))]
+        return [WorkerId(each) for each in sorted({*chain(*(owner.tolist() for owner in self.owners))})]
 
     def workers_of(self, operator: int) -> list[WorkerId]:
         """The workers that own bins of an operator."""
-        return [WorkerId(int(each)) for each in np.unique(self.owners[operator])]
+        return [WorkerId(each) for each in sorted({*self.owners[operator].tolist()})]
 
     def measured(self, operator: int) -> tuple[Floats, NDArray[np.int64]]:
         """Load and bytes of each bin of an operator, as planners take them: none is nothing."""
@@ -172,7 +173,7 @@ class BinRecord:
             self.state_rows[operator] = int(each.state_rows.sum())
             before = self.work[operator]
             rows = each.rows.astype(np.float64)
-            if rows.any():
+            if np.count_nonzero(rows):
                 self.work[operator] = rows if before is None else before + RECENT_WEIGHT * (rows - before)
 
 

@@ -122,8 +122,8 @@ class Protocol:
     @property
     def workers(self) -> set[WorkerId]:
         """Those who give, take or keep bins, whether or not they own any."""
-        taking = {worker for step in (*self.control, *self.steps) for worker in step.workers}
-        return taking | {move.source for each in self.kept for move in each.step.moves}
+        keeping = {move.source for each in self.kept for move in each.step.moves}
+        return keeping.union(*(step.workers for step in (*self.control, *self.steps)))
 
     def on(self, event: Event) -> list[Instruction]:
         """Take an event and return what is to be done."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -43,12 +44,12 @@ class Step:
     at: int | None = None
     forced: bool = False
 
-    @property
+    @cached_property
     def bytes(self) -> Bytes:
         """The state that travels."""
         return sum(move.bytes for move in self.moves)
 
-    @property
+    @cached_property
     def workers(self) -> frozenset[WorkerId]:
         """Everybody who gives or takes."""
         return frozenset(worker for move in self.moves for worker in (move.source, move.target))

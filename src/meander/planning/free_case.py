@@ -61,7 +61,7 @@ class FreeCase:
     def of(cls, problem: Problem, workers: tuple[WorkerId, ...], capacity: float | None = None) -> FreeCase:
         """Return the case of these workers; `capacity` replaces the sum of theirs in the load cap."""
         ids, owner = np.array(workers), np.array(problem.owner)
-        slot = np.minimum(np.searchsorted(ids, owner), ids.size - 1)
+        slot = np.minimum(ids.searchsorted(owner), ids.size - 1)
         home = np.where(ids[slot] == owner, slot, NOWHERE)
         total, unit = math.frexp(problem.total_load)
         load, state = np.ldexp(problem.load_array, -unit), problem.state_array
@@ -71,7 +71,7 @@ class FreeCase:
         stays = load * problem.bins <= 0.5 * (ROUNDING - MARGIN) * least_share
         stays[list(problem.pinned)] = True
         settled = np.where(stays, np.maximum(home, 0), NOWHERE)
-        bins = np.flatnonzero(~stays)
+        bins = (~stays).nonzero()[0]
         held = np.zeros(ids.size)
         np.add.at(held, settled[stays], load[stays])
         limit = (1 + problem.tau) * total / (capacity or math.fsum(speed)) * (1 + MARGIN)

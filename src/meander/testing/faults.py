@@ -176,7 +176,7 @@ class MemoryLocation(Location):
     def list(self, folder: str) -> list[str]:
         """The names of the files in a folder, sorted."""
         start = f"{folder}/"
-        return sorted(path[len(start) :] for path in self.files if path.startswith(start))
+        return sorted([path[len(start) :] for path in self.files if path.startswith(start)])
 
     def folders(self, folder: str) -> Sequence[str]:
         """The names of the folders in a folder, sorted."""

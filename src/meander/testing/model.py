@@ -32,7 +32,6 @@ from meander.engine.driver.ports import (
 from meander.engine.worker.catch_up import update, wanted
 from meander.engine.worker.messages import Bins, Control, Fault, TaskReport, Token
 from meander.errors import MeanderError
-from meander.migration.orders import flags
 from meander.operators.operator import BinnedOperator
 from meander.testing.faults import Chance, MemoryLocation
 from meander.testing.inprocess import InProcessCluster
@@ -57,7 +56,7 @@ class Sum(NamedTuple):
 
     def is_due(self, version: int) -> bool:
         """Whether a value comes again in this version."""
-        return bool(self.coming) and min(self.coming)[0] <= version
+        return any(when <= version for when, _ in self.coming)
 
 
 NO_SUM = Sum()
@@ -126,7 +125,7 @@ class Store:
 
     def held(self, bins: int) -> Bins:
         """Which bins are held."""
-        return flags(self.bins, bins)
+        return np.array([bin_ in self.bins for bin_ in range(bins)])
 
 
 class ModelJobs:
@@ -284,13 +283,11 @@ class ModelJobs:
                 raise Misled(f"worker {control.worker} owns bin {bin_} in version {version} and lacks its state")
             if bin_ % waves != wave:
                 continue
-            due = {key for key, each in contents.items() if each.is_due(version)}
-            changed: dict[int, Sum] = {}
-            for key in sorted(due | new.keys()):
-                changed[key], totals = operate(contents.get(key, NO_SUM), sorted(new.get(key, ())), version)
+            due = {key for key, each in contents.items() if each.coming and each.is_due(version)}
+            for key in sorted(due | new.keys()) if due or new else ():
+                changed, totals = operate(contents.get(key, NO_SUM), sorted(new.get(key, ())), version)
+                delta.setdefault(bin_, {})[key] = changed
                 output += passed_on(key, totals)
-            if changed:
-                delta[bin_] = changed
         return delta, output
 
     def _snapshot(self, store: Store, control: Control) -> dict[int, dict[int, Sum]]:
@@ -309,9 +306,9 @@ class ModelJobs:
     ) -> TaskReport:
         token, worker = control.token, WorkerId(control.worker)
         attempt = Attempt(token.version, control.operator, worker, token.epoch, token.attempt)
-        sizes, loads = np.zeros(control.bins, np.int64), np.zeros(control.bins, np.int64)
-        for bin_ in control.owned.nonzero()[0].tolist():
-            sizes[bin_] = len(store.bins[bin_])
+        owned = control.owned.tolist()
+        sizes = np.array([len(store.bins[bin_]) if is_mine else 0 for bin_, is_mine in enumerate(owned)])
+        loads = [0] * control.bins
         for row in rows:
             loads[bin_of(control.operator, row.key, control.bins)] += 1
         return TaskReport(
@@ -320,7 +317,7 @@ class ModelJobs:
             snapshot=None if control.snapshot is None else SnapshotRef(
                 self._keep(attempt.path("snapshots"), snapshot, control, worker), token.version - 1
             ).to_json(),
-            held=store.held(control.bins), copied=0, loads=loads, state_rows=sizes, state_bytes=sizes * 10,
+            held=store.held(control.bins), copied=0, loads=np.array(loads), state_rows=sizes, state_bytes=sizes * 10,
             spent_ms={"busy": float(len(rows))},
         )  # fmt: skip
 

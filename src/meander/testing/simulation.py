@@ -25,6 +25,7 @@ from meander.clock import ManualClock
 from meander.control.balancer import Balancer
 from meander.control.policies import StragglerPolicy
 from meander.control.straggler import StragglerRules
+from meander.engine.driver.placement import Placement
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.errors import MeanderError
@@ -298,11 +299,13 @@ class Simulation:
             raise Violation(f"seed {self.seed}: the query does not start any more")
         self._rows = self.query.driver.coordinator.control.rows  # what was not committed, the stream brings again
         left = self._moves_left()
-        has_lost = any(each["event"] == "lost" for each in self.query.driver.events.entries)
-        if self._left is not None and left != self._left and not has_lost:
+        if self._left is not None and left != self._left and not self._has_lost_workers:
             raise Violation(f"seed {self.seed}: after a restart {len(left)} moves are left, before {len(self._left)}")
 
     def _start(self) -> None:
+        # A driver starts in a process of its own: it does not know where the workers of the one before are. Else the
+        # story would depend on when Python finds the old one to be garbage.
+        Placement.everywhere.clear()
         self.query = QueryRun(self.launch, self.clock)
         budget = self.query.driver.settings.budget
         self.mover = Mover(self.query, budget, 1.0, self.clock, background=False)
@@ -315,6 +318,10 @@ class Simulation:
         coordinator = self.query.driver.coordinator
         moves = {(move.operator, move.bin, move.target) for step in coordinator.protocol.steps for move in step.moves}
         return moves | set(coordinator.control.rows)
+
+    @property
+    def _has_lost_workers(self) -> bool:
+        return any(each["event"] == "lost" for each in self.query.driver.events.entries)
 
     def _look(self) -> None:
         """Look at every commit that has come since the last look."""
@@ -353,10 +360,10 @@ class Simulation:
 
     def _check_control(self, commit: Commit) -> None:
         """A row is in effect at its batch, unless its worker was lost."""
-        has_lost = any(each["event"] == "lost" for each in self.query.driver.events.entries)
         for row in self._rows:
             owner = commit.operators[row.operator].owner[row.bin]
-            if (row.batch, 0) == (commit.batch, commit.tick) and owner != row.worker and not has_lost:
+            is_due = (row.batch, 0) == (commit.batch, commit.tick)
+            if is_due and owner != row.worker and not self._has_lost_workers:
                 raise Violation(f"seed {self.seed}: {row} did not take effect: worker {owner} owns the bin")
 
     def _settle(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -183,13 +182,14 @@ class Attempts:
         """Whether every worker of every operator has reported exactly once, for this attempt and each of its waves."""
         if any(report.fault for report in result.reports):
             return False
-        seen = Counter((report.operator, report.token, report.worker) for report in result.reports)
+        seen = {(report.operator, report.token, report.worker) for report in result.reports}
         parts = {(report.operator, report.token) for report in result.reports}
-        wanted = {(operator, token, worker) for operator, token in parts for worker in self.coordinator.participants}
-        once = all(times == 1 for times in seen.values())
+        participants = self.coordinator.participants
+        wanted = {(operator, token, worker) for operator, token in parts for worker in participants}
+        once = len(seen) == len(result.reports)
         operators = {operator for operator, _ in parts}
         versions = {token.version for _, token in parts}
-        return once and set(seen) == wanted and versions == {version} and len(operators) == len(self.operators)
+        return once and seen == wanted and versions == {version} and len(operators) == len(self.operators)
 
 
 def _joined(results: Sequence[JobResult]) -> JobResult:

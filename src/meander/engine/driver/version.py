@@ -68,8 +68,13 @@ class Version:
 
     def routing(self, operator: int) -> Routing:
         """Where the rows of an operator go."""
-        slots = np.searchsorted(np.array(self.workers), self.owners[operator])
-        return Routing(operator, tuple(slots.tolist()), len(self.workers))
+        return self._routings[operator]
+
+    @cached_property
+    def _routings(self) -> tuple[Routing, ...]:
+        workers = np.array(self.workers)
+        slots = (workers.searchsorted(owner).tolist() for owner in self.owners)
+        return tuple(Routing(operator, tuple(each), workers.size) for operator, each in enumerate(slots))
 
     def controls(self, operator: int, token: Token, wave: tuple[int, int]) -> tuple[Control, ...]:
         """The control messages of an operator, by slot."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +30,7 @@ FEWEST_COPIES = 4
 """So many bins are read at first, or a quarter of all; then as many as there is time for at the pace so far."""
 
 
-@dataclass(frozen=True, eq=False)
-class Wanted:
+class Wanted(NamedTuple):
     """What a control message says about bins.
 
     Args:
@@ -49,8 +48,7 @@ class Wanted:
     copied: Ids
 
 
-@dataclass(frozen=True, eq=False)
-class Update:
+class Update(NamedTuple):
     """What to do, in this order; `lacking` are bins to load whose files the driver did not name."""
 
     reset: bool
@@ -65,17 +63,18 @@ def update(held: Bins, version: int, wanted: Wanted) -> Update:
     """The difference between the bins that are held, as of a version, and those that are wanted."""
     before = wanted.version - 1
     # One delta can be caught up with; anything else is read anew. A version from the future is a driver's that lost.
-    reset = version not in (before, before - 1) or (version != before and not held.any())
-    kept = np.zeros_like(held) if reset else held & wanted.held
-    release = np.empty(0, np.int64) if reset else (held & ~wanted.held).nonzero()[0]
+    reset = version not in (before, before - 1) or (version != before and not np.count_nonzero(held))
+    kept = np.zeros(held.size, np.bool_) if reset else held & wanted.held
+    release = np.empty(0, np.int64) if reset else (held ^ kept).nonzero()[0]
     missing = wanted.owned & ~kept
+    installed = missing & wanted.loadable
     copied = wanted.copied
     return Update(
         reset=reset,
         release=release,
         advance=not reset and version == before - 1,
-        install=(missing & wanted.loadable).nonzero()[0],
-        lacking=(missing & ~wanted.loadable).nonzero()[0],
+        install=installed.nonzero()[0],
+        lacking=(missing ^ installed).nonzero()[0],
         copy=copied[(wanted.loadable & ~(kept | wanted.owned))[copied]] if copied.size else copied,
     )
 
