@@ -110,7 +110,7 @@ def factorise(
                 slot += 1
                 if slot == stop:
                     slot = stripes[stripe]
-    return size, used, seen
+    return size, used, int(seen)
 
 
 @kernel
