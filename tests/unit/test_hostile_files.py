@@ -21,7 +21,7 @@ from meander.errors import Damaged, InvalidOption
 from meander.route.hashing import checksum
 from meander.route.keys import KeyType
 from meander.state.holding import Holding
-from meander.state.spec import TableSpec
+from meander.state.spec import BIN, TableSpec
 
 BINS = 8
 NAME = "deltas/v000000000003-s0-w1-7.2.state"
@@ -215,6 +215,30 @@ def test_the_file_that_the_others_are_made_of_is_whole(tmp_path):
     data = statefile.write(tables(), BINS).data.to_pybytes()
     assert File(data).sealed() == data
     assert outcome(data, Holding.open(tmp_path, [WORDS, COUNTS], BINS)) == "taken read"
+
+
+@pytest.mark.parametrize(
+    ("data", "offsets", "is_whole"),
+    [
+        (b"abcd", [0, 3, 4], True),
+        (b"abcd", [0, 9, 4], False),
+        (b"abcd", [0, -1, 4], False),
+        (b"\xc3\xa9ab", [0, 2, 4], True),
+        (b"\xc3\xa9ab", [0, 1, 4], False),
+        (b"\xc3\xa9ab", [0, 9, 4], False),
+        (b"ab\xff\xfe", [0, 2, 4], False),
+    ],
+)
+def test_texts_are_checked_whether_they_are_ascii_or_not(data, offsets, is_whole):
+    buffers = [None, pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(data)]
+    bins, texts = pa.array([0, 1], pa.int32()), pa.Array.from_buffers(pa.string(), 2, buffers)
+    file = statefile.write({"t": pa.table({BIN: bins, "text": texts})}, BINS).data
+    if is_whole:
+        expected = [data[: offsets[1]].decode(), data[offsets[1] :].decode()]
+        assert statefile.read(file)["t"]["text"].to_pylist() == expected
+    else:
+        with pytest.raises(Damaged, match="no Arrow data"):
+            statefile.read(file)
 
 
 @pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "written"])

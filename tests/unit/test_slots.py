@@ -13,7 +13,7 @@ from meander.route.keys import KeyType
 from meander.state.binfiles import CAPACITY, START
 from meander.state.holding import Holding
 from meander.state.overlay import KeyRows
-from meander.state.slot_hash import hash_records, hash_words
+from meander.state.slot_hash import hash_words, pack_keys
 from meander.state.spec import TableSpec
 
 BINS = 256
@@ -113,10 +113,15 @@ def test_slots_are_by_siphash_1_3_as_python_has_it():
         expected = np.array([int(each) for each in answer.stdout.split()], np.int64).view(np.uint64)
         secret, spread = _secret_of_python(seed), np.zeros(len(texts), np.uint64)
         found = np.empty(len(texts), np.uint64)
-        heap = np.frombuffer(b"".join(text.ljust(-(-len(text) // 8) * 8, b"\0") for text in texts), np.int64).copy()
-        sizes = np.array([-(-len(text) // 8) for text in texts])
-        references = (np.cumsum(sizes) - sizes) << 32 | np.array([len(text) for text in texts])
-        hash_records(references, heap, spread, 0, secret, found)
+        data, offsets = np.frombuffer(b"".join(texts), np.uint8).copy(), np.cumsum([0, *map(len, texts)])
+        sizes = [-(-len(text) // 8) for text in texts]
+        heap, references = np.empty(sum(sizes), np.int64), np.empty(len(texts), np.int64)
+        pack_keys(offsets, data, spread, 0, secret, heap, references, found)
+        padded = b"".join(text.ljust(8 * size, b"\0") for text, size in zip(texts, sizes, strict=True))
+        assert heap.tobytes() == padded
+        assert references.tolist() == [
+            at << 32 | len(text) for at, text in zip(np.cumsum([0, *sizes]).tolist(), texts, strict=False)
+        ]
         assert found.tolist() == expected[: len(texts)].tolist()
         found = np.empty(len(words), np.uint64)
         hash_words(np.array(words), spread[: len(words)], 0, secret, found)

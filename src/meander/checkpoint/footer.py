@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.kernel import kernel
+from meander.route.columns import view
 from meander.route.hashing import MOST_BINS
 
 ENTRY_BYTES = 12
@@ -128,7 +130,8 @@ class BinIndex(NamedTuple):
     def from_bytes(cls, data: Any, rows: int, bins: int) -> BinIndex:
         """Read the index of a table of so many rows; a ValueError where it does not fit the table or the bins."""
         count = len(data) // ENTRY_BYTES
-        index = cls(np.frombuffer(data, np.int32, count, 8 * count), np.frombuffer(data, np.int64, count))
+        ends = view(data, np.dtype(np.int64), 0, count)
+        index = cls(view(data, np.dtype(np.int32), 2 * count, count), ends)
         # Compared, not subtracted: a difference of hostile numbers may overflow.
         wrong = any((each[1:] <= each[:-1]).any() for each in index)
         if count and (wrong or index.ends[0] <= 0 or index.bins[0] < 0 or index.bins[-1] >= bins):
@@ -137,8 +140,20 @@ class BinIndex(NamedTuple):
             raise ValueError("its index speaks of another number of rows than its footer")
         return index
 
-    def of_rows(self, start: int, stop: int) -> NDArray[np.int32]:
-        """The bin of each row from `start` to `stop`."""
-        first, last = np.searchsorted(self.ends, [start, stop - 1], side="right")
-        ends = np.minimum(self.ends[first : last + 1], stop) - start
-        return np.repeat(self.bins[first : last + 1], np.diff(ends, prepend=np.int64(0)))
+    def is_of(self, rows: NDArray[np.int32], start: int) -> bool:
+        """Whether these are the bins of the rows from `start` on."""
+        return _are_bins(rows, start, self.bins, self.ends)
+
+
+@kernel
+def _are_bins(rows: NDArray[np.int32], start: int, bins: NDArray[np.int32], ends: NDArray[np.int64]) -> bool:
+    k, at = np.searchsorted(ends, start, "right"), 0
+    while at < rows.size:
+        stop, different = min(ends[k] - start, rows.size), np.int32(0)
+        # Unsigned positions and a number of 32 bits: only then the compiler takes eight rows at a time.
+        for i in range(np.uint64(at), np.uint64(stop)):
+            different = np.int32(different | (rows[i] ^ bins[k]))
+        if different:
+            return False
+        k, at = k + 1, stop
+    return True

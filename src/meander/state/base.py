@@ -65,10 +65,10 @@ def changes(spec: TableSpec, layout: Layout, delta: pa.Table, bins: int, secret:
     columns = {name: whole_column(delta.column(name)) for name in _checked_names(spec, delta)}
     rows = delta.num_rows
     of_row = typed_of(columns[BIN])
-    starts = np.flatnonzero(np.diff(of_row, prepend=np.int32(-1))) if rows else np.empty(0, np.int64)
+    starts = np.flatnonzero(np.append(rows > 0, of_row[1:] != of_row[:-1]))
     mine = of_row[starts].astype(np.int64)
     keys = spec.key.encode([columns[name] for name in spec.key.names])
-    if not is_ascending(of_row) or not np.array_equal(of_row, keys.bins(bins)):
+    if not is_ascending(mine) or not np.array_equal(of_row, keys.bins(bins)):
         raise InvalidOption(
             f"a delta of table {spec.name!r} has rows out of the order of their bins, or in bins that are not those "
             "of their keys; it cannot be applied"

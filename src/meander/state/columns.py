@@ -18,7 +18,7 @@ from meander.route.columns import LARGEST_OFFSET, octets_of, valid_of, view, who
 from meander.route.hashing import bits_of
 from meander.route.keys import Keys
 from meander.state.records_kernel import lengths, pack, unpack, words_for
-from meander.state.slot_hash import Secret, hash_records, hash_words
+from meander.state.slot_hash import Secret, hash_words, pack_keys
 from meander.state.spec import dtype_of
 
 Words = NDArray[np.int64]
@@ -159,6 +159,7 @@ def probe(keys: Keys, bins: int, secret: Secret) -> Probe:
     if keys.words is not None:
         hash_words(keys.words, keys.spread, bits_of(bins), secret, hashes)
         return Probe(hashes, keys.words, np.empty(0, np.int64))
-    (references,), heap = packed([(*keys.packed, NO_OCTETS)])
-    hash_records(references, heap, keys.spread, bits_of(bins), secret, hashes)
+    offsets, data = keys.packed
+    references, heap = np.empty(len(keys), np.int64), np.empty(words_for(offsets, NO_OCTETS), np.int64)
+    pack_keys(offsets, data, keys.spread, bits_of(bins), secret, heap, references, hashes)
     return Probe(hashes, references, heap)

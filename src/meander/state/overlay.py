@@ -51,6 +51,7 @@ Kind = TypeVar("Kind", bound=np.generic)
 LEAST = 64
 STRIPES, STRIPE_BITS = 256, 8
 STRIPE, NEXT = np.uint64(64 - STRIPE_BITS), np.uint64(1)
+GROUP = 64
 SCATTERED = 4096
 """From this many keys on, keys are looked up in order of their hash, for the sake of the cache."""
 
@@ -59,46 +60,57 @@ SCATTERED = 4096
 def factorise(
     order: Words, wide: bool, bin_bits: int, hashes: Hashes, words: Words, heap: Words, stripes: Words, slots: Words,
     held: Words, my_bins: Bins, my_hashes: Hashes, my_words: Words, my_heap: Words, used: int, size: int, rows: Words,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int, int]:  # fmt: skip
     """Fill the row of each key; a new key is appended to the rows and records, and counted in its stripe.
 
     Where `order` is not empty, key i stands for key order[i] of `rows`. Stripe k has the slots from stripes[k] to
-    stripes[k + 1]. Returns the rows and the words of heap in use afterwards.
+    stripes[k + 1]. Returns the rows and the words of heap in use afterwards, and a number without meaning, which keeps
+    the compiler from removing loads that only warm the cache.
     """
     public_bits, other_bits = np.uint64(max(bin_bits, STRIPE_BITS)), np.uint64(32 - bin_bits)
-    for i in range(rows.size):
-        j = order[i] if order.size else i
-        mark = np.int64(hashes[i] & LOW_BITS) << 32
-        stripe = hashes[i] >> STRIPE
-        slot, stop = _home(hashes[i], public_bits, stripes), stripes[stripe + NEXT]
-        word = words[i]
-        while True:
-            entry = slots[slot]
-            if entry == 0:
-                slots[slot] = mark | (size + 1)
-                if wide:
-                    count = ((word & LOW) + 7) >> 3
-                    source = word >> 32
-                    for k in range(count):
-                        my_heap[used + k] = heap[source + k]
-                    word = (used << 32) | (word & LOW)
-                    used += count
-                my_words[size] = word
-                my_bins[size] = np.int32((hashes[i] >> HALF) >> other_bits)
-                my_hashes[size] = hashes[i]
-                held[stripe] += 1
-                rows[j] = size
-                size += 1
-                break
-            if entry & MARK == mark:
-                row = (entry & LOW) - 1
-                if (not wide and my_words[row] == word) or (wide and _is_same(my_heap, my_words[row], heap, word)):
-                    rows[j] = row
+    seen = np.int64(0)
+    for begin in range(0, rows.size, GROUP):
+        end = min(begin + GROUP, rows.size)
+        # Sorted keys meet slots and rows in order, but come from all over the batch: these loads overlap.
+        if order.size:
+            for i in range(begin, end):
+                seen ^= rows[order[i]]
+            if wide and heap.size:
+                for i in range(begin, end):
+                    seen ^= heap[words[i] >> 32]
+        for i in range(begin, end):
+            j = order[i] if order.size else i
+            mark = np.int64(hashes[i] & LOW_BITS) << 32
+            stripe = hashes[i] >> STRIPE
+            slot, stop = _home(hashes[i], public_bits, stripes), stripes[stripe + NEXT]
+            word = words[i]
+            while True:
+                entry = slots[slot]
+                if entry == 0:
+                    slots[slot] = mark | (size + 1)
+                    if wide:
+                        count = ((word & LOW) + 7) >> 3
+                        source = word >> 32
+                        for k in range(count):
+                            my_heap[used + k] = heap[source + k]
+                        word = (used << 32) | (word & LOW)
+                        used += count
+                    my_words[size] = word
+                    my_bins[size] = np.int32((hashes[i] >> HALF) >> other_bits)
+                    my_hashes[size] = hashes[i]
+                    held[stripe] += 1
+                    rows[j] = size
+                    size += 1
                     break
-            slot += 1
-            if slot == stop:
-                slot = stripes[stripe]
-    return size, used
+                if entry & MARK == mark:
+                    row = (entry & LOW) - 1
+                    if (not wide and my_words[row] == word) or (wide and _is_same(my_heap, my_words[row], heap, word)):
+                        rows[j] = row
+                        break
+                slot += 1
+                if slot == stop:
+                    slot = stripes[stripe]
+    return size, used, int(seen)
 
 
 @kernel
@@ -171,7 +183,7 @@ class KeyRows:
             order, hashes, words = np.empty_like(rows), np.empty_like(hashes), np.empty_like(words)
             by_hash(sought.hashes, sought.words, hashes, words, order)
         self._make_room(sought)
-        self.size, self._used = factorise(
+        self.size, self._used, _ = factorise(
             order, self.spec.key.wide, bits_of(self.count), hashes, words, sought.heap, self._stripes, self.slots,
             self._held, self.bins, self.hashes, self.words, self.heap, self._used, self.size, rows,
         )  # fmt: skip

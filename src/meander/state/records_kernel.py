@@ -115,13 +115,9 @@ def by_bin(bins: NDArray[np.int32], count: int, order: Words) -> None:
         at[bins[i]] += 1
 
 
-@kernel
-def is_ascending(bins: NDArray[np.int32]) -> bool:
+def is_ascending(bins: NDArray[np.int32] | Words) -> bool:
     """Whether no bin is followed by a lower one."""
-    for i in range(1, bins.size):  # noqa: SIM110
-        if bins[i] < bins[i - 1]:
-            return False
-    return True
+    return bool((bins[1:] >= bins[:-1]).all())
 
 
 @kernel

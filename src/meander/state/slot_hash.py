@@ -18,16 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.kernel import kernel
+from meander.route.hashing import word_at
 
 Words = NDArray[np.int64]
+Octets = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
 Secret = NDArray[np.uint64]
 
-LENGTH = 0xFFFFFFFF
+GROUP = 64
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 A, B = np.uint64(0x736F6D6570736575), np.uint64(0x646F72616E646F6D)
 C, D = np.uint64(0x6C7967656E657261), np.uint64(0x7465646279746573)
 END = np.uint64(0xFF)
+ZERO, ONE, EIGHT = np.uint64(0), np.uint64(1), np.uint64(8)
 S13, S16, S17, S21, S32, S56, S64 = (np.uint64(bits) for bits in (13, 16, 17, 21, 32, 56, 64))
 EIGHT_BYTES = np.uint64(8 << 56)
 
@@ -49,21 +52,48 @@ def hash_words(words: Words, spread: Hashes, bin_bits: int, secret: Secret, hash
 
 
 @kernel
-def hash_records(references: Words, heap: Words, spread: Hashes, bin_bits: int, secret: Secret, hashes: Hashes) -> None:
-    """Fill the hash of each key that is a record of `heap`, padded with zeros; as `hash_words`."""
+def pack_keys(
+    offsets: Words, data: Octets, spread: Hashes, bin_bits: int, secret: Secret, heap: Words, references: Words,
+    hashes: Hashes,
+) -> None:  # fmt: skip
+    """Write keys of bytes as records, one after the other, and fill their references and hashes; as `hash_words`.
+
+    A word is read once, to be copied and hashed. All keys end with the same four rounds, which are two thirds of the
+    work for a short one: they run for a whole group, so that the compiler takes several keys at a time.
+    """
     bits, first, second = np.uint64(bin_bits), secret[0], secret[1]
-    high = ALL ^ (ALL >> bits)
-    for i in range(references.size):
-        length, at = references[i] & LENGTH, references[i] >> 32
-        a, b, c, d = first ^ A, second ^ B, first ^ C, second ^ D
-        for k in range(length >> 3):
-            word = np.uint64(heap[at + k])
-            a, b, c, d = _round(a, b, c, d ^ word)
-            a ^= word
-        last = np.uint64(length) << S56
-        if length & 7:
-            last |= np.uint64(heap[at + (length >> 3)])
-        hashes[i] = (spread[i] & high) | (_finish(a, b, c, d, last) >> bits)
+    high, size, at = ALL ^ (ALL >> bits), np.uint64(data.size), ZERO
+    group_a, group_b = np.empty(GROUP, np.uint64), np.empty(GROUP, np.uint64)
+    group_c, group_d = np.empty(GROUP, np.uint64), np.empty(GROUP, np.uint64)
+    lasts = np.empty(GROUP, np.uint64)
+    for begin in range(0, references.size, GROUP):
+        count = min(GROUP, references.size - begin)
+        for g in range(count):
+            start, stop = np.uint64(offsets[begin + g]), np.uint64(offsets[begin + g + 1])
+            length = stop - start
+            references[begin + g] = np.int64((at << S32) | length) if length else 0
+            a, b, c, d = first ^ A, second ^ B, first ^ C, second ^ D
+            while start + EIGHT <= stop:
+                word = word_at(data, start)
+                heap[at] = np.int64(word)
+                a, b, c, d = _round(a, b, c, d ^ word)
+                a ^= word
+                start, at = start + EIGHT, at + ONE
+            last = length << S56
+            if start < stop:
+                word = ZERO
+                if start + EIGHT <= size:
+                    word = word_at(data, start) & (ALL >> (S64 - EIGHT * (stop - start)))
+                else:
+                    for k in range(stop - start):
+                        word |= np.uint64(data[start + k]) << (EIGHT * k)
+                heap[at] = np.int64(word)
+                at += ONE
+                last |= word
+            group_a[g], group_b[g], group_c[g], group_d[g], lasts[g] = a, b, c, d, last
+        for g in range(count):
+            keyed = _finish(group_a[g], group_b[g], group_c[g], group_d[g], lasts[g])
+            hashes[begin + g] = (spread[begin + g] & high) | (keyed >> bits)
 
 
 @kernel
