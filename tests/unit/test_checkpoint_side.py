@@ -91,6 +91,16 @@ def test_many_versions_are_few_files_and_every_row_is_there_once_and_in_order(as
     ], "a column of the user's keeps its name"
 
 
+def test_rows_of_dropped_versions_that_wait_to_be_merged_are_no_leftovers(aside, monkeypatch):
+    monkeypatch.setattr(side, "FAN_IN", 1000)
+    aside.run(10 * EVERY)
+    assert aside.log.first_version() > 0
+    assert verify(aside.place).unnamed == 0
+    stray = Attempt(aside.log.index.version, 0, 1, aside.epoch, 7).path("late")
+    aside.place.write(stray, b"leaving")
+    assert verify(aside.place).unnamed == 1
+
+
 def test_rows_that_are_too_old_go(aside):
     counts = []
     for _ in range(4):

@@ -11,6 +11,7 @@ from meander.checkpoint.identity import Identity
 from meander.checkpoint.index import Index
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import path_of, read_entry, sequences
+from meander.checkpoint.side import FOLDER as SIDE_FOLDER
 from meander.checkpoint.side import side_files
 from meander.errors import CheckpointError, Damaged
 
@@ -67,8 +68,15 @@ def _look(location: Location, numbers: list[int]) -> Findings:
     _check_files(location, [ref for path, ref in named.items() if path in wanted], findings)
     _check_files(location, inline, findings)
     _check_merged(location, findings)
-    findings.unnamed = sum(1 for path in present if path not in named and attempt_of(path))
+    oldest = min((entry.commit.version for entry in line if entry.commit), default=0)
+    findings.unnamed = sum(1 for path in present if path not in named and _is_leftover(path, oldest))
     return findings
+
+
+def _is_leftover(path: str, oldest: int) -> bool:
+    """Whether a file that the log does not name is of no use; late and dead rows outlast their version."""
+    attempt = attempt_of(path)
+    return attempt is not None and not (path.startswith(f"{SIDE_FOLDER}/") and attempt.version < oldest)
 
 
 def _line(location: Location, numbers: list[int], findings: Findings) -> list[Entry]:

@@ -33,7 +33,7 @@ def check(root: Path, workload: Workload, batches: Sequence[Batch], sink: str) -
     checkpoint = root / "ck" / "q"
     for (operator, table), columns in workload.state.items():
         found, wanted = rows_of(state_of(checkpoint, operator, table), columns), expected.states[operator, table]
-        assert found == wanted, f"state of operator {operator}: {_difference(found, wanted)}"
+        assert found == wanted, f"state of operator {operator}: {difference(found, wanted)}"
     late = len(side_of(checkpoint, "late"))
     assert late == expected.late, f"{late} rows are late, and {expected.late} came late"
     check_disk(root, checkpoint)
@@ -46,13 +46,14 @@ def _compare(workload: Workload, versions: Mapping[int, Rows], expected: Sequenc
         found = [versions[number] for number in sorted(versions) if versions[number]]
         wanted = [each for each in expected if each]
         for at, (mine, theirs) in enumerate(zip(found, wanted, strict=False)):
-            assert mine == theirs, f"sink, batch {at}: {_difference(mine, theirs)}"
+            assert mine == theirs, f"sink, batch {at}: {difference(mine, theirs)}"
         assert len(found) == len(wanted), f"the sink has rows of {len(found)} batches, and {len(wanted)} emitted any"
     total, recount = sum(versions.values(), Counter()), sum(expected, Counter())
-    assert total == recount, f"sink: {_difference(total, recount)}"
+    assert total == recount, f"sink: {difference(total, recount)}"
 
 
-def _difference(found: Rows, wanted: Rows) -> str:
+def difference(found: Rows, wanted: Rows) -> str:
+    """What one has and the other has not, in a few words."""
     lost, more = wanted - found, found - wanted
     some = [f"{rows.most_common(1)[0]}" for rows in (lost, more) if rows]
     return f"{lost.total()} rows are missing, {more.total()} are too many: {', '.join(some)}"
@@ -77,8 +78,13 @@ def in_folders(out: Path, columns: Sequence[str]) -> dict[int, Rows]:
         versions[int(folder.name[6:])] = Counter()
     for file in ds.dataset(out, format="parquet").files if versions else ():
         version = int(Path(file).parent.name[6:])
-        versions[version] += rows_of(in_utc(pq.ParquetFile(file).read()).to_pylist(), columns)
+        versions[version] += in_file(file, columns)
     return versions
+
+
+def in_file(file: str | Path, columns: Sequence[str]) -> Rows:
+    """The rows of one file of Spark's."""
+    return rows_of(in_utc(pq.ParquetFile(file).read()).to_pylist(), columns)
 
 
 def in_utc(rows: pa.Table) -> pa.Table:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from fault.matrix.recounts import Batch, JoinedPairs, Rows, WindowCounts
 from fault.matrix.rows import UTC, at, newest_second, pairs_of, seconds_of, sessions_of, table_of
 
 KEYS, ROWS = 40, 120
@@ -20,9 +21,6 @@ BATCH_S = 10
 LATE_BATCHES = 5
 GAP_S = 6.5
 """No two whole seconds are so far apart: nothing falls on a boundary."""
-
-Batch = tuple[pa.Table, ...]
-Rows = Counter[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -64,14 +62,15 @@ class Timed(Workload):
     """Rows of a key and a time."""
 
     inputs = (pa.schema([("key", pa.int64()), ("at", UTC)]),)
+    keys, rows = KEYS, ROWS
 
     def batch(self, rng: random.Random, number: int) -> Batch:
         first = number * BATCH_S
-        rows = [(rng.randrange(KEYS), first + rng.randrange(BATCH_S)) for _ in range(ROWS)]
+        rows = [(rng.randrange(self.keys), first + rng.randrange(BATCH_S)) for _ in range(self.rows)]
         rows.append((0, first + BATCH_S - 1))
         if number >= LATE_BATCHES:
             # Of keys of their own: in an open session of its key a late row would still count.
-            rows += [(KEYS + second, first - LATE_BATCHES * BATCH_S + second) for second in range(3)]
+            rows += [(self.keys + second, first - LATE_BATCHES * BATCH_S + second) for second in range(3)]
         return (table_of(rows, self.inputs[0]),)
 
 
@@ -132,23 +131,14 @@ class Sliding(Timed):
     def describe(self, *streams: Any) -> Any:
         return streams[0].key_by("key").window("at", f"{self.SIZE_S}s", slide=f"{self.SLIDE_S}s").count()
 
+    def recount(self) -> WindowCounts:
+        """One that takes batch after batch."""
+        return WindowCounts(self.SIZE_S, self.SLIDE_S)
+
     def expect(self, batches: Sequence[Batch]) -> Expected:
-        counts: Counter[tuple[int, int]] = Counter()
-        frontier, late, output = None, 0, []
-        for (rows,) in batches:
-            changed = set()
-            for key, second in seconds_of(rows):
-                newest = second // self.SLIDE_S * self.SLIDE_S
-                starts = range(newest - self.SIZE_S + self.SLIDE_S, newest + 1, self.SLIDE_S)
-                is_open = [start for start in starts if frontier is None or start + self.SIZE_S > frontier]
-                late += not is_open
-                for start in is_open:
-                    counts[key, start] += 1
-                    changed.add((key, start))
-            output.append(Counter((key, at(s), at(s + self.SIZE_S), counts[key, s]) for key, s in changed))
-            frontier = newest_second(rows, frontier)
-        kept = Counter((k, at(s), n) for (k, s), n in counts.items() if s + self.SIZE_S > frontier)
-        return Expected(output, {(0, None): kept}, late)
+        recount = self.recount()
+        output = [recount.add(batch) for batch in batches]
+        return Expected(output, {(0, None): recount.kept}, recount.late)
 
 
 class Sessions(Timed):
@@ -282,34 +272,25 @@ class BalancedJoin(Workload):
     is_by_batch = False
     is_balanced = True
     CELLS, WITHIN_S = 12, 10
+    rows, lateness_s = ROWS // 2, 3600
 
     def describe(self, *streams: Any) -> Any:
         left, right = streams
-        return left.join(right, on="cell", within=f"{self.WITHIN_S}s", lateness="1 hour")
+        return left.join(right, on="cell", within=f"{self.WITHIN_S}s", lateness=f"{self.lateness_s}s")
 
     def batch(self, rng: random.Random, number: int) -> Batch:
         first = number * BATCH_S
         sides = []
         for schema in self.inputs:
-            cells = [min(rng.randrange(self.CELLS), rng.randrange(self.CELLS)) for _ in range(ROWS // 2)]
-            rows = [(cell, first + rng.randrange(BATCH_S), number * ROWS + n) for n, cell in enumerate(cells)]
+            cells = [min(rng.randrange(self.CELLS), rng.randrange(self.CELLS)) for _ in range(self.rows)]
+            rows = [(cell, first + rng.randrange(BATCH_S), number * self.rows + n) for n, cell in enumerate(cells)]
             sides.append(table_of(rows, schema))
         return tuple(sides)
 
     def expect(self, batches: Sequence[Batch]) -> Expected:
-        sides = [[row for batch in batches for row in batch[side].to_pylist()] for side in (0, 1)]
-        near = dt.timedelta(seconds=self.WITHIN_S)
-        output: Rows = Counter(
-            (left["cell"], left["order"], right["taxi"])
-            for left in sides[0]
-            for right in sides[1]
-            if left["cell"] == right["cell"] and abs(left["at"] - right["at"]) <= near
-        )
-        states = {
-            (0, side): Counter((row["cell"], row[name]) for row in rows)
-            for side, name, rows in zip(("left", "right"), ("order", "taxi"), sides, strict=True)
-        }
-        return Expected([output], states)
+        recount = JoinedPairs(self.WITHIN_S)
+        output = sum((recount.add(batch) for batch in batches), Counter())
+        return Expected([output], {(0, side): recount.since(0, number) for number, side in enumerate(("left", "right"))})
 
 
 WORKLOADS: dict[str, Workload] = {
