@@ -2,8 +2,9 @@
 
 import threading
 
-import effort
 import pytest
+
+import effort
 
 effort.register()
 
