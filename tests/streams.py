@@ -55,12 +55,12 @@ class Feed:
                 self._count += 1
         return self
 
-    def read(self, spark: Any) -> Any:
+    def read(self, spark: Any, **options: str) -> Any:
         """The stream."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         reader = spark.readStream.schema(from_arrow_schema(self.schema)).option("maxFilesPerTrigger", self.parts)
-        return reader.parquet(str(self.folder))
+        return reader.options(**options).parquet(str(self.folder))
 
 
 def cut(rows: pa.Table, batches: int, rng: random.Random) -> list[pa.Table]:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -133,26 +131,6 @@ def moved_about(query, gateway):
         assert hold is None or hook.phase is None, f"no step was ever {hold}"
 
 
-def rescaled_at_random(query, gateway):
-    """Go to some number of workers, again and again, until the time is up."""
-    rng, until = random.Random(OPTIONS["seed"]), time.monotonic() + OPTIONS["seconds"]
-    Hook(query, gateway)
-    count = 0
-    while time.monotonic() < until and query.is_active:
-        count += 1
-        # Executors that go and come take longer than bins that move: most migrations keep them.
-        keep = rng.random() < 0.8
-        schedule = rng.choice(["batched", "fluid", "matching", "all_at_once"])
-        options = {"max_bins": rng.randint(2, 8)} if schedule == "batched" else {}
-        if rng.random() < 0.2:
-            targets = {bin_: rng.choice(query.workers) for bin_ in rng.sample(range(OPTIONS["bins"]), 8)}
-            move = query.move(targets, schedule=schedule, keep_executors=True, **options)
-        else:
-            move = query.rescale(rng.randint(1, OPTIONS["most"]), schedule=schedule, keep_executors=keep, **options)
-        see_through(query, move)
-        let_versions_pass(query, rng.randint(1, 4))
-
-
 def folders():
     """The workers' folders that are beside the executors."""
     return sorted(str(each) for each in Path(os.environ["SPARK_LOCAL_DIRS"]).glob("**/meander-*"))
@@ -182,10 +160,7 @@ def main():
         query = me.stream(feed.read(spark)).key_by("key").count().start(OPTIONS["checkpoint"], sink, **settings)
         resumed = query.migration is not None
         tell("started", version=query.version, resumed=resumed, workers=query.workers, assignment=query.assignment)
-        if "seconds" in OPTIONS:
-            rescaled_at_random(query, gateway)
-        else:
-            moved_about(query, gateway)
+        moved_about(query, gateway)
         tell("moved", version=query.version, seats=seats(query), folders=folders())
         wait_until(lambda: (SIGNALS / "finish").exists() or not query.is_active, "the end")
         query.process_all_available()

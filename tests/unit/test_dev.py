@@ -28,7 +28,7 @@ def test_it_is_sound_and_lists_its_commands_with_a_line_each():
     assert subprocess.run(["bash", "-n", DEV]).returncode == 0
     done = dev()
     assert done.returncode == 0
-    for command in ("demo", "test", "check", "bench", "docs"):
+    for command in ("demo", "test", "soak", "check", "bench", "docs"):
         assert f"\n  {command} " in done.stdout
 
 

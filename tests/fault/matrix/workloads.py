@@ -290,7 +290,9 @@ class BalancedJoin(Workload):
     def expect(self, batches: Sequence[Batch]) -> Expected:
         recount = JoinedPairs(self.WITHIN_S)
         output = sum((recount.add(batch) for batch in batches), Counter())
-        return Expected([output], {(0, side): recount.since(0, number) for number, side in enumerate(("left", "right"))})
+        return Expected(
+            [output], {(0, side): recount.since(0, number) for number, side in enumerate(("left", "right"))}
+        )
 
 
 WORKLOADS: dict[str, Workload] = {
