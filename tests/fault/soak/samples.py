@@ -6,12 +6,14 @@ import os
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from fault.matrix.on_drivers import JVM
 from fault.soak.slope import Slope, seasonal_kendall
+from meander.engine.worker.process import OWNER, PREFIX, is_running
 from streams import below, executors, python_workers
 
 MINUTE_S = 60
@@ -118,6 +120,18 @@ def of_processes(pid: int) -> dict[Series, float]:
             found[Series(role, "MiB", str(each))] = resident
             found[Series(role, "descriptors", str(each))] = float(descriptors)
     return found
+
+
+def worker_folders(local: Path) -> dict[Path, str]:
+    """The folders of workers below the executors' folder, each with the executor it belongs to, where that lives.
+
+    Those of an executor that was killed go with the next one in its place, or when the application ends.
+    """
+    found = {}
+    for mark in local.glob(f"**/{PREFIX}*/{OWNER}"):
+        with suppress(OSError):
+            found[mark.parent] = mark.read_text()
+    return {folder: owner for folder, owner in found.items() if is_running(owner)}
 
 
 def files_below(folder: Path) -> int:
