@@ -29,12 +29,12 @@ SETTINGS: dict[str, Any] = {
     "idle_after_s": 0.5, "executors_within_s": 300,
 }  # fmt: skip
 SPARK: dict[str, Any] = {
-    # A small heap of a fixed size is soon touched as a whole, and what Spark remembers of the past soon full: what
-    # grows then is a leak.
+    # What Spark remembers of the past is soon full: what grows then is a leak.
     "spark__driver__memory": "600m", "spark__driver__extraJavaOptions": f"{QUICK} -Xms600m",
     "spark__executor__memory": "480m", "spark__executor__extraJavaOptions": f"{QUICK} -Xms480m",
     "spark__ui__retainedJobs": 50, "spark__ui__retainedStages": 50, "spark__ui__retainedTasks": 200,
     "spark__ui__retainedDeadExecutors": 5, "spark__sql__ui__retainedExecutions": 20,
+    "spark__sql__streaming__minBatchesToRetain": 20,
     "spark__sql__streaming__fileSource__log__cleanupDelay": "60s",
 }  # fmt: skip
 NEWEST_FILES = "200s"

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from fault.soak.audit import QUERIES, Audit
-from fault.soak.samples import Growth, Samples, Series, files_below, of_processes, worker_folders
+from fault.soak.samples import Growth, Samples, Series, files_below, of_heaps, of_processes, worker_folders
 from streams import PATIENCE_S, Program, executors, kill, processes, python_workers, wait_until
 
 PROGRAM = Path(__file__).parent / "program.py"
 KINDS = ("executor", "Python worker", "driver")
-BATCH_EVERY_S, SAMPLE_EVERY_S = 2.0, 5.0
+BATCH_EVERY_S, SAMPLE_EVERY_S, HEAPS_EVERY_S = 2.0, 5.0, 60.0
 JUDGED_MINUTES = 20
 """The growth of a shorter run is printed and not judged: its processes are all young."""
 ORPHANS_S = 60
@@ -72,6 +72,8 @@ class Soak:
         self._rng = random.Random(f"{plan.seed}/kills")
         self._victims = victims(self._rng)
         self._victim = next(self._victims)
+        self._heaps: dict[Series, float] = {}
+        self._heaps_s = 0.0
         self._kill_times_s: list[float] = []
         self._began_s = time.monotonic()
         self._progress_s = {each.name: self._began_s for each in self.audits}
@@ -145,6 +147,10 @@ class Soak:
 
     def _sample(self, soak_s: float) -> None:
         found = of_processes(self.program.pid)
+        if soak_s >= self._heaps_s:
+            self._heaps, self._heaps_s = of_heaps(self.samples), soak_s + HEAPS_EVERY_S
+        alive = {series.incarnation for series in found}
+        found |= {series: heap for series, heap in self._heaps.items() if series.incarnation in alive}
         for each in self.audits:
             found[Series(f"{each.name}: checkpoint", "files", "")] = files_below(each.checkpoint)
             found[Series(f"{each.name}: .prepared", "files", "")] = files_below(each.out / ".prepared")
