@@ -56,13 +56,8 @@ class OnExecutor(Fault):
 
 def expect_loss(scene: Scene, pid: int) -> None:
     """The local folder of this executor may stay behind: Spark removes it when the application ends."""
-    scene.lost_folders.append(local_folder(pid))
-
-
-def local_folder(pid: int) -> str:
-    """Where an executor keeps its files."""
     environment = dict(each.partition("=")[::2] for each in Path(f"/proc/{pid}/environ").read_text().split("\0"))
-    return environment["SPARK_EXECUTOR_DIRS"]
+    scene.lost_folders.append(environment["SPARK_EXECUTOR_DIRS"])
 
 
 def kill_executor(scene: Scene, pid: int) -> None:

@@ -8,6 +8,7 @@ end their growth is extrapolated.
     audit       one query from outside: its rows, what must come of them, and whether it came
     program     the driver: both queries, and their rescales
     samples     memory and descriptors of processes, files of folders, minute by minute
+    heap        what a JVM's heap holds after a collection
     slope       growth per hour of what was sampled
     soak        the whole: feeding, killing, looking, and the checks at the end
 """

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import meander as me
-from fault.matrix.program import folders, tell
+from fault.matrix.program import tell
 from fault.soak.audit import QUERIES, RETAIN, RETAIN_SIDE, SNAPSHOT_EVERY
+from fault.soak.samples import worker_folders
 from meander.engine.spark.gateway import Gateway
 from streams import PATIENCE_S, QUICK, Feed, wait_until
 
@@ -28,13 +29,12 @@ SETTINGS: dict[str, Any] = {
     "idle_after_s": 0.5, "executors_within_s": 300,
 }  # fmt: skip
 SPARK: dict[str, Any] = {
-    # A small heap of a fixed size is soon touched as a whole, and what Spark remembers of the past soon full: what
-    # grows then is a leak.
+    # What Spark remembers of the past is soon full: what grows then is a leak.
     "spark__driver__memory": "600m", "spark__driver__extraJavaOptions": f"{QUICK} -Xms600m",
     "spark__executor__memory": "480m", "spark__executor__extraJavaOptions": f"{QUICK} -Xms480m",
     "spark__ui__retainedJobs": 50, "spark__ui__retainedStages": 50, "spark__ui__retainedTasks": 200,
     "spark__ui__retainedDeadExecutors": 5, "spark__sql__ui__retainedExecutions": 20,
-    "spark__cleaner__periodicGC__interval": "1min",
+    "spark__sql__streaming__minBatchesToRetain": 20,
     "spark__sql__streaming__fileSource__log__cleanupDelay": "60s",
 }  # fmt: skip
 NEWEST_FILES = "200s"
@@ -108,7 +108,7 @@ def main(options: dict[str, Any]) -> None:
     """Start both queries, and run them to their end."""
     spark = me.session(f"local-cluster[{EXECUTORS},1,1024]", **SPARK)
     spark.sparkContext.setLogLevel("OFF")
-    gateway = Gateway(spark)
+    gateway, local = Gateway(spark), Path(os.environ["SPARK_LOCAL_DIRS"])
     wait_until(lambda: len(gateway.executors()) == EXECUTORS, f"{EXECUTORS} executors", PATIENCE_S)
     try:
         moving = [Moving(name, Path(options["root"]), spark) for name in QUERIES]
@@ -116,7 +116,8 @@ def main(options: dict[str, Any]) -> None:
         run(options, moving)
         for each in moving:
             each.query.process_all_available()
-        tell("moved", folders=folders(), workers=sum(len(each.query.places) for each in moving))
+        places = sorted(place for each in moving for place in each.query.places.values())
+        tell("moved", places=places, folders=sorted(worker_folders(local).values()))
         facts = {each.name: {"version": each.query.version, "misrouted": each.query.misrouted} for each in moving}
         for each in moving:
             each.query.stop()
@@ -124,7 +125,7 @@ def main(options: dict[str, Any]) -> None:
         logging.exception("a query has failed")
         tell("failed", kind=type(problem).__name__, message=str(problem))
         raise SystemExit(3) from None
-    tell("done", folders=folders(), queries=facts)
+    tell("done", folders=sorted(map(str, worker_folders(local))), queries=facts)
     spark.stop()
 
 

@@ -6,17 +6,21 @@ import os
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from fault.matrix.on_drivers import JVM
+from fault.soak.heap import live_heap_mib
 from fault.soak.slope import Slope, seasonal_kendall
+from meander.engine.worker.process import OWNER, PREFIX, is_running
 from streams import below, executors, python_workers
 
 MINUTE_S = 60
 YOUNG_MINUTES = 5
 """A younger JVM has not filled its heap yet, and a younger checkpoint not what it retains."""
+JVMS = ("driver's JVM", "executor")
 LIMIT_PERCENT = 1.0
 
 
@@ -66,6 +70,10 @@ class Samples:
             each.values.append(value)
             name = series.role, series.measure
             self.largest[name] = max(value, self.largest.get(name, 0.0))
+
+    def grown_up(self, measure: str) -> list[Series]:
+        """The series of a measure that go on and are a minute old."""
+        return [series for series, each in self._open.items() if series.measure == measure and each.minute > 0]
 
     def growth(self, role: str, measure: str) -> Growth:
         """How a measure of a role grows, with the age of a process and with that of the soak."""
@@ -118,6 +126,27 @@ def of_processes(pid: int) -> dict[Series, float]:
             found[Series(role, "MiB", str(each))] = resident
             found[Series(role, "descriptors", str(each))] = float(descriptors)
     return found
+
+
+def of_heaps(samples: Samples) -> dict[Series, float]:
+    """MiB of live heap of each JVM that is a minute old; it collects its garbage for that."""
+    found = {}
+    for series in samples.grown_up("MiB"):
+        if series.role in JVMS and (heap := live_heap_mib(int(series.incarnation))) is not None:
+            found[Series(series.role, "live heap MiB", series.incarnation)] = heap
+    return found
+
+
+def worker_folders(local: Path) -> dict[Path, str]:
+    """The folders of workers below the executors' folder, each with the executor it belongs to, where that lives.
+
+    Those of an executor that was killed go with the next one in its place, or when the application ends.
+    """
+    found = {}
+    for mark in local.glob(f"**/{PREFIX}*/{OWNER}"):
+        with suppress(OSError):
+            found[mark.parent] = mark.read_text()
+    return {folder: owner for folder, owner in found.items() if is_running(owner)}
 
 
 def files_below(folder: Path) -> int:

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fault.matrix.on_executors import local_folder
 from fault.soak.audit import QUERIES, Audit
-from fault.soak.samples import Growth, Samples, Series, files_below, of_processes
+from fault.soak.samples import Growth, Samples, Series, files_below, of_heaps, of_processes, worker_folders
 from streams import PATIENCE_S, Program, executors, kill, processes, python_workers, wait_until
 
 PROGRAM = Path(__file__).parent / "program.py"
 KINDS = ("executor", "Python worker", "driver")
-BATCH_EVERY_S, SAMPLE_EVERY_S = 2.0, 5.0
+BATCH_EVERY_S, SAMPLE_EVERY_S, HEAPS_EVERY_S = 2.0, 5.0, 60.0
 JUDGED_MINUTES = 20
 """The growth of a shorter run is printed and not judged: its processes are all young."""
 ORPHANS_S = 60
@@ -73,8 +72,9 @@ class Soak:
         self._rng = random.Random(f"{plan.seed}/kills")
         self._victims = victims(self._rng)
         self._victim = next(self._victims)
+        self._heaps: dict[Series, float] = {}
+        self._heaps_s = 0.0
         self._kill_times_s: list[float] = []
-        self._lost_folders: list[str] = []
         self._began_s = time.monotonic()
         self._progress_s = {each.name: self._began_s for each in self.audits}
 
@@ -106,7 +106,6 @@ class Soak:
         options = {
             "root": str(self.root), "seed": self.plan.seed, "run": number, "rescale_s": self.plan.rescale_s,
         }  # fmt: skip
-        self._lost_folders = []
         self.programs.append(Program(PROGRAM, options, folder / "log"))
 
     def _live(self) -> None:
@@ -148,13 +147,15 @@ class Soak:
 
     def _sample(self, soak_s: float) -> None:
         found = of_processes(self.program.pid)
+        if soak_s >= self._heaps_s:
+            self._heaps, self._heaps_s = of_heaps(self.samples), soak_s + HEAPS_EVERY_S
+        alive = {series.incarnation for series in found}
+        found |= {series: heap for series, heap in self._heaps.items() if series.incarnation in alive}
         for each in self.audits:
             found[Series(f"{each.name}: checkpoint", "files", "")] = files_below(each.checkpoint)
             found[Series(f"{each.name}: .prepared", "files", "")] = files_below(each.out / ".prepared")
-        local = self.program.log.parent / "local"
-        lost = sum(files_below(Path(each)) for each in self._lost_folders)
-        run = str(len(self.programs))
-        found[Series("executors' folders", "files", run)] = files_below(local) - lost
+        homes = worker_folders(self.program.log.parent / "local")
+        found[Series("workers' folders", "files", str(len(self.programs)))] = sum(map(files_below, homes))
         self.samples.add(soak_s, found)
 
     def _kill(self, what: str) -> bool:
@@ -164,8 +165,6 @@ class Soak:
         if not pids:
             return False
         victim = self._rng.choice(pids)
-        if what == "executor":
-            self._lost_folders.append(local_folder(victim))
         self._kill_times_s.append(time.time())
         self.outcome.kills[what] += 1
         if what == "driver":
@@ -204,9 +203,8 @@ class Soak:
         assert program.wait() == 0, f"{program.told('failed')}\n{program.text()}"
         self._take_events(program)
         (moved,), (done,) = program.told("moved"), program.told("done")
-        folders = self._not_lost(moved["folders"])
-        assert len(folders) == moved["workers"], f"{moved['workers']} workers have the folders {folders}"
-        assert not self._not_lost(done["folders"]), f"local folders are left over: {done['folders']}"
+        assert moved["folders"] == moved["places"], "workers are elsewhere than their folders"
+        assert not done["folders"], f"local folders are left over: {done['folders']}"
         for each in self.audits:
             assert done["queries"][each.name]["misrouted"] == 0
             each.check_end()
@@ -217,9 +215,6 @@ class Soak:
         names = {(series.role, series.measure) for series in self.samples.minutes}
         self.outcome.growth = {name: self.samples.growth(*name) for name in sorted(names)}
         self._check_growth()
-
-    def _not_lost(self, folders: list[str]) -> list[str]:
-        return [each for each in folders if not each.startswith(tuple(self._lost_folders))]
 
     def _check_migrations(self) -> None:
         """Each has done what it should, or has ended with a reason, and then something was killed meanwhile."""
