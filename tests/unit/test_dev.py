@@ -56,10 +56,20 @@ def test_without_java_it_says_in_one_sentence_what_to_install(tmp_path):
 @pytest.mark.parametrize(
     ("which", "fails", "parts"),
     [
-        ("not slow", "nothing", ["tests/contract tests/spark", "tests/unit tests/property"]),
-        ("not slow", "tests/spark", ["tests/contract tests/spark", "tests/unit tests/property"]),
-        ("not soak", "tests/unit", ["tests/contract tests/spark", "tests/fault", "tests/unit tests/property"]),
-        ("not soak", "tests/fault", ["tests/contract tests/spark", "tests/fault", "tests/unit tests/property"]),
+        ("not slow", "nothing", ["tests/spark", "tests/unit tests/property", "tests/contract"]),
+        ("not slow", "tests/spark", ["tests/spark", "tests/unit tests/property", "tests/contract"]),
+        ("not slow", "tests/contract", ["tests/spark", "tests/unit tests/property", "tests/contract"]),
+        (
+            "not soak",
+            "tests/unit",
+            ["tests/spark", "tests/fault", "tests/unit tests/property", "tests/contract", "matrix"],
+        ),
+        (
+            "not soak",
+            "tests/fault",
+            ["tests/spark", "tests/fault", "tests/unit tests/property", "tests/contract", "matrix"],
+        ),
+        ("not soak", "matrix", ["tests/spark", "tests/fault", "tests/unit tests/property", "tests/contract", "matrix"]),
     ],
 )
 def test_tests_with_and_without_spark_all_run_and_it_is_said_which_failed(which, fails, parts):
@@ -67,13 +77,15 @@ def test_tests_with_and_without_spark_all_run_and_it_is_said_which_failed(which,
     done = subprocess.run(
         ["bash", "-c", f'{stub} test_all "$which"', DEV, which, fails], capture_output=True, text=True
     )
-    ran = [line.removeprefix("python -m pytest ").partition(" -m ")[0] for line in done.stdout.splitlines()]
-    assert ran == parts
+    ran = re.findall(r"^python -m (?:pytest|fault\.)(.*?)(?: -m| --)", done.stdout, re.MULTILINE)
+    assert [each.strip() for each in ran] == parts
     *_, last = done.stderr.splitlines()
     names = {
         "nothing": r"all passed in 0 min \d+ s",
-        "tests/spark": "failed after .*: tests with Spark;",
-        "tests/unit": "failed after .*: tests without Spark;",
+        "tests/spark": "failed after .*: tests on Spark;",
+        "tests/unit": "failed after .*: tests beside them;",
+        "tests/contract": "failed after .*: tests beside them;",
+        "matrix": "failed after .*: tests beside them;",
         "tests/fault": "failed after .*: tests that kill processes;",
     }
     assert re.fullmatch(f"dev: {names[fails]}", last)

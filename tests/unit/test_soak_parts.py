@@ -31,7 +31,7 @@ class Audited:
 
     def feed(self):
         self.audit.feed()
-        sides = [feed.folder / f"{self.audit.fed - 1:06d}.parquet" for feed in self.audit._feeds]
+        sides = [feed.folder / f"{self.audit.fed - 1:06d}.parquet" for feed in self.audit.feeds]
         batch = [pq.read_table(each) for each in sides]
         self.harness.batch(batch[0]) if len(batch) == 1 else self.harness.batch(left=batch[0], right=batch[1])
         for number in range(self.written, self.harness.query.version + 1):
@@ -61,7 +61,7 @@ def test_a_query_that_is_left_alone_passes_and_is_forgotten(audited):
     audited.audit.check_end()
     assert audited.audit.rows > 1000
     assert len(list(audited.audit.out.glob("batch=*"))) == 5
-    assert all(len(list(feed.folder.iterdir())) == 5 for feed in audited.audit._feeds)
+    assert all(len(list(feed.folder.iterdir())) == 5 for feed in audited.audit.feeds)
     assert not audited.audit.due
 
 

@@ -106,8 +106,7 @@ def _half(data: Octets, at: np.uint64) -> np.uint64:
 
 
 @kernel
-def word_at(data: Octets, at: np.uint64) -> np.uint64:
-    """The word that stands at a byte."""
+def _word(data: Octets, at: np.uint64) -> np.uint64:
     # Spelled out in one function: only then the compiler merges the eight loads into one.
     return (
         np.uint64(data[at])
@@ -132,10 +131,10 @@ def _xxh64(data: Octets, at: np.uint64, stop: np.uint64, seed: np.uint64) -> np.
     if length >= S32:
         a, b, c, d = seed + P1 + P2, seed + P2, seed, seed - P1
         while at + S32 <= stop:
-            a = _round(a, word_at(data, at))
-            b = _round(b, word_at(data, at + S8))
-            c = _round(c, word_at(data, at + S16))
-            d = _round(d, word_at(data, at + S24))
+            a = _round(a, _word(data, at))
+            b = _round(b, _word(data, at + S8))
+            c = _round(c, _word(data, at + S16))
+            d = _round(d, _word(data, at + S24))
             at += S32
         x = _rotate(a, ONE) + _rotate(b, S7) + _rotate(c, S12) + _rotate(d, S18)
         x = (x ^ _round(ZERO, a)) * P1 + P4
@@ -146,7 +145,7 @@ def _xxh64(data: Octets, at: np.uint64, stop: np.uint64, seed: np.uint64) -> np.
         x = seed + P5
     x += length
     while at + S8 <= stop:
-        x = _rotate(x ^ _round(ZERO, word_at(data, at)), S27) * P1 + P4
+        x = _rotate(x ^ _round(ZERO, _word(data, at)), S27) * P1 + P4
         at += S8
     if at + FOUR <= stop:
         x = _rotate(x ^ (_half(data, at) * P1), S23) * P2 + P3

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.kernel import kernel
-from meander.route.hashing import word_at
 
 Words = NDArray[np.int64]
 Octets = NDArray[np.uint8]
@@ -30,8 +29,10 @@ ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 A, B = np.uint64(0x736F6D6570736575), np.uint64(0x646F72616E646F6D)
 C, D = np.uint64(0x6C7967656E657261), np.uint64(0x7465646279746573)
 END = np.uint64(0xFF)
-ZERO, ONE, EIGHT = np.uint64(0), np.uint64(1), np.uint64(8)
-S13, S16, S17, S21, S32, S56, S64 = (np.uint64(bits) for bits in (13, 16, 17, 21, 32, 56, 64))
+ZERO, ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN, EIGHT = (np.uint64(number) for number in range(9))
+S8, S13, S16, S17, S21, S24, S32, S40, S48, S56, S64 = (
+    np.uint64(bits) for bits in (8, 13, 16, 17, 21, 24, 32, 40, 48, 56, 64)
+)
 EIGHT_BYTES = np.uint64(8 << 56)
 
 
@@ -74,7 +75,7 @@ def pack_keys(
             references[begin + g] = np.int64((at << S32) | length) if length else 0
             a, b, c, d = first ^ A, second ^ B, first ^ C, second ^ D
             while start + EIGHT <= stop:
-                word = word_at(data, start)
+                word = _word(data, start)
                 heap[at] = np.int64(word)
                 a, b, c, d = _round(a, b, c, d ^ word)
                 a ^= word
@@ -83,7 +84,7 @@ def pack_keys(
             if start < stop:
                 word = ZERO
                 if start + EIGHT <= size:
-                    word = word_at(data, start) & (ALL >> (S64 - EIGHT * (stop - start)))
+                    word = _word(data, start) & (ALL >> (S64 - EIGHT * (stop - start)))
                 else:
                     for k in range(stop - start):
                         word |= np.uint64(data[start + k]) << (EIGHT * k)
@@ -117,3 +118,18 @@ def _round(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> tuple[np.u
 @kernel
 def _rotate(x: np.uint64, bits: np.uint64) -> np.uint64:
     return (x << bits) | (x >> (S64 - bits))
+
+
+@kernel
+def _word(data: Octets, at: np.uint64) -> np.uint64:
+    # Spelled out in one function: only then the compiler merges the eight loads into one.
+    return (
+        np.uint64(data[at])
+        | (np.uint64(data[at + ONE]) << S8)
+        | (np.uint64(data[at + TWO]) << S16)
+        | (np.uint64(data[at + THREE]) << S24)
+        | (np.uint64(data[at + FOUR]) << S32)
+        | (np.uint64(data[at + FIVE]) << S40)
+        | (np.uint64(data[at + SIX]) << S48)
+        | (np.uint64(data[at + SEVEN]) << S56)
+    )

@@ -69,7 +69,7 @@ class Audit:
         """The newest version that was compared."""
         self.due: deque[Due] = deque()
         self._rng = random.Random(f"{seed}/{name}")
-        self._feeds = [Feed(self.root / f"in{at}", schema) for at, schema in enumerate(self.workload.inputs)]
+        self.feeds = [Feed(self.root / f"in{at}", schema) for at, schema in enumerate(self.workload.inputs)]
         self._shown: dict[int, tuple[int, int]] = {}
         self._late: dict[int, int] = {}
 
@@ -84,7 +84,7 @@ class Audit:
         before = self.recount.late
         rows = self.recount.add(batch)
         self.due.append(Due(rows, self.recount.late - before))
-        for feed, side in zip(self._feeds, batch, strict=True):
+        for feed, side in zip(self.feeds, batch, strict=True):
             feed.add(side)
             (feed.folder / f"{self.fed - KEPT:06d}.parquet").unlink(missing_ok=True)
         self.fed += 1
