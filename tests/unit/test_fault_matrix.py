@@ -118,6 +118,7 @@ def test_results_are_taken_up_again_and_shown(tmp_path):
     first, second, *_ = cells()
     results.add(first, {"result": "held", "seconds": 20})
     results.add(second, {"result": "broken", "seconds": 20, "why": "a row is missing"})
+    assert results.held_cells() == [first]
     left = results.open_cells()
     assert first not in left
     assert left[0] == second

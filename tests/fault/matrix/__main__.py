@@ -1,7 +1,7 @@
 """`python -m fault.matrix`: run the cells that have not held yet, and print the table.
 
 --minutes N          begin no cell after so many minutes; the next call goes on
---cells SEED/N       as many cells as fit N minutes, chosen by a seed
+--cells SEED/N       of the cells that have held before as many as fit N minutes, chosen by a seed
 --only TEXT          cells whose fault / phase / operator / sink has this text, or that of another --only
 --times N            each cell so many times, all of them before any a second time
 --show               print the table of the results that are there, and run nothing
@@ -34,7 +34,7 @@ def main() -> int:
         if options.cells:
             seed, _, minutes = options.cells.partition("/")
             print(f"cells in the order of seed {seed}: --cells {options.cells} runs them again", flush=True)
-            chosen = list(cells())
+            chosen = Results(RESULTS).held_cells()
             random.Random(seed).shuffle(chosen)
         folder = Path(options.folder or tempfile.mkdtemp(prefix="matrix-"))
         broken = _run(chosen * options.times, results, float(minutes), folder)

@@ -91,10 +91,15 @@ class Results:
         with self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
+    def held_cells(self) -> list[Cell]:
+        """Those that have held."""
+        held = {at for at, each in self.all().items() if each["result"] == "held"}
+        return [each for each in cells() if (each.fault, each.phase) in held]
+
     def open_cells(self) -> list[Cell]:
         """Those that have not held yet."""
-        done = {at for at, each in self.all().items() if each["result"] == "held"}
-        return [each for each in cells() if (each.fault, each.phase) not in done]
+        held = {*self.held_cells()}
+        return [each for each in cells() if each not in held]
 
 
 def _commit() -> str:
