@@ -56,20 +56,20 @@ def test_without_java_it_says_in_one_sentence_what_to_install(tmp_path):
 @pytest.mark.parametrize(
     ("which", "fails", "parts"),
     [
-        ("not slow", "nothing", ["tests/spark", "tests/unit tests/property", "tests/contract"]),
-        ("not slow", "tests/spark", ["tests/spark", "tests/unit tests/property", "tests/contract"]),
-        ("not slow", "tests/contract", ["tests/spark", "tests/unit tests/property", "tests/contract"]),
+        ("not slow", "nothing", ["tests/spark", "tests/contract", "tests/unit tests/property"]),
+        ("not slow", "tests/spark", ["tests/spark", "tests/contract", "tests/unit tests/property"]),
+        ("not slow", "tests/contract", ["tests/spark", "tests/contract", "tests/unit tests/property"]),
         (
             "not soak",
             "tests/unit",
-            ["tests/spark", "tests/fault", "tests/unit tests/property", "tests/contract", "matrix"],
+            ["tests/spark", "tests/contract", "tests/unit tests/property", "tests/fault", "matrix"],
         ),
         (
             "not soak",
             "tests/fault",
-            ["tests/spark", "tests/fault", "tests/unit tests/property", "tests/contract", "matrix"],
+            ["tests/spark", "tests/contract", "tests/unit tests/property", "tests/fault", "matrix"],
         ),
-        ("not soak", "matrix", ["tests/spark", "tests/fault", "tests/unit tests/property", "tests/contract", "matrix"]),
+        ("not soak", "matrix", ["tests/spark", "tests/contract", "tests/unit tests/property", "tests/fault", "matrix"]),
     ],
 )
 def test_tests_with_and_without_spark_all_run_and_it_is_said_which_failed(which, fails, parts):
@@ -84,9 +84,9 @@ def test_tests_with_and_without_spark_all_run_and_it_is_said_which_failed(which,
         "nothing": r"all passed in 0 min \d+ s",
         "tests/spark": "failed after .*: tests on Spark;",
         "tests/unit": "failed after .*: tests beside them;",
-        "tests/contract": "failed after .*: tests beside them;",
+        "tests/contract": "failed after .*: tests of the contract;",
         "matrix": "failed after .*: tests beside them;",
-        "tests/fault": "failed after .*: tests that kill processes;",
+        "tests/fault": "failed after .*: tests beside them;",
     }
     assert re.fullmatch(f"dev: {names[fails]}", last)
     assert (done.returncode == 0) == (fails == "nothing")
