@@ -3,6 +3,7 @@
 --minutes N          begin no cell after so many minutes; the next call goes on
 --cells SEED/N       of the cells that have held before as many as fit N minutes, chosen by a seed
 --only TEXT          cells whose fault / phase / operator / sink has this text, or that of another --only
+--lane K/N           of the open cells those of every Nth fault, from the Kth: N of these may run beside one another
 --times N            each cell so many times, all of them before any a second time
 --show               print the table of the results that are there, and run nothing
 --results FILE       where results are kept
@@ -51,6 +52,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--cells")
     parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--lane", default="1/1")
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--page", type=Path)
@@ -61,7 +63,9 @@ def _options() -> argparse.Namespace:
 
 def _chosen(options: argparse.Namespace, results: Results) -> list[Cell]:
     if not options.only:
-        return results.open_cells()
+        lane, _, lanes = options.lane.partition("/")
+        mine = list(FAULTS)[int(lane) - 1 :: int(lanes)]
+        return [each for each in results.open_cells() if each.fault in mine]
     return [each for each in cells() if any(text in str(each) for text in options.only)]
 
 

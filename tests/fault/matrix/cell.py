@@ -98,7 +98,7 @@ class Engine:
         if self.setup.disk is not None:
             subprocess.run(["umount", "-l", str(self.local)], check=False)
         if self.setup.namespace is not None:
-            namespaces.remove_networks()
+            namespaces.remove_networks(self.folder)
 
 
 class Feeder:

@@ -16,6 +16,7 @@ from pathlib import Path
 MOUNT = 'exec unshare --mount --propagation slave "$java" "$@"'
 NETWORK = """
 n=$(($$ % 250 + 1)); m=$(($$ / 250 % 250 + 1)); ns=mx$$
+echo $ns >>"$networks"
 ip netns add $ns
 ip link add ${ns}h type veth peer name ${ns}e netns $ns
 ip addr add 10.$m.$n.1/30 dev ${ns}h
@@ -34,13 +35,19 @@ exec ip netns exec $ns "$java" "${args[@]}"
 """
 
 
+NETWORKS = "networks"
+"""The file that names the network namespaces of a driver's executors."""
+
+
 def java_home(folder: Path, way: str) -> Path:
     """A JAVA_HOME whose `java` starts executors in this way."""
     java = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
     script = folder / "java" / "bin" / "java"
     script.parent.mkdir(parents=True)
-    is_executor = '[[ "$*" != *CoarseGrainedExecutorBackend* ]]'
-    script.write_text(f'#!/usr/bin/env bash\njava={java}\n{is_executor} && exec "$java" "$@"\n{way}\n')
+    is_other = '[[ "$*" != *CoarseGrainedExecutorBackend* ]]'
+    script.write_text(
+        f'#!/usr/bin/env bash\njava={java} networks={folder / NETWORKS}\n{is_other} && exec "$java" "$@"\n{way}\n'
+    )
     script.chmod(0o755)
     return folder / "java"
 
@@ -81,10 +88,8 @@ def set_link(pid: int, state: str) -> None:
     subprocess.run(["ip", "link", "set", f"{name.strip()}h", state], check=True)
 
 
-def remove_networks() -> None:
-    """Remove the network namespaces that no process is in any more."""
-    listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
-    for name in (line.split()[0] for line in listed.splitlines() if line.startswith("mx")):
-        inside = subprocess.run(["ip", "netns", "pids", name], check=True, capture_output=True, text=True).stdout
-        if not inside.strip():
-            subprocess.run(["ip", "netns", "del", name], check=True)
+def remove_networks(folder: Path) -> None:
+    """Remove the network namespaces of the executors that were started from here; no process is in one any more."""
+    path = folder / NETWORKS
+    for name in path.read_text().split() if path.exists() else []:
+        subprocess.run(["ip", "netns", "del", name], check=False)
