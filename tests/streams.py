@@ -20,14 +20,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from meander.migration.events import EventLog
+from meander.migration.events import Event, EventLog
 from meander.sinks import Sink
 
 PATIENCE_S = 400
 """How long anything may take on a machine that is busy with other things."""
 
 
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+STARTED_SOON = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_ARCHIVE = os.environ.get("MEANDER_JVM_ARCHIVE")
+_FROM_ARCHIVE = f" -XX:SharedArchiveFile={_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off" if _ARCHIVE else ""
+QUICK = STARTED_SOON + _FROM_ARCHIVE
 BRIEF: dict[str, Any] = {"spark__driver__extraJavaOptions": QUICK, "spark__executor__extraJavaOptions": QUICK}
 """Settings for a Spark that does not live long: its JVMs are not worth compiling well for, only starting soon."""
 
@@ -153,13 +156,13 @@ def side_of(checkpoint: Path, kind: Any) -> list[dict[str, Any]]:
     return [row for piece in Reader.open(checkpoint).side(kind) for row in piece.to_pylist()]
 
 
-def at_events(call: Callable[[dict[str, Any]], object], patch: Callable[..., None] = setattr) -> None:
+def at_events(call: Callable[[Event], object], patch: Callable[..., None] = setattr) -> None:
     """Call this where and when an event happens: unlike for a listener, the query waits for it, with its locks."""
     emit = EventLog.emit
 
     def emitted(self: EventLog, event: str, **facts: Any) -> None:
         emit(self, event, **facts)
-        call({"event": event, **facts})
+        call(self.entries[-1])
 
     patch(EventLog, "emit", emitted)
 
