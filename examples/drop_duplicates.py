@@ -20,7 +20,7 @@ def run(name, rows, workers):
     query = unique.start(folder / "checkpoint", taken, workers=workers, trigger={"availableNow": True})
     query.await_termination()
     progress = query.last_progress
-    print(f"{name}: {progress['rows']} rows in, {progress['emitted']} out, on {len(query.workers)} workers")
+    print(f"{name}: {progress.rows} rows in, {progress.emitted} out, on {len(query.workers)} workers")
 
 
 run("1.json", [(1, "tea"), (2, "rice"), (1, "tea"), (3, "salt")], workers=2)

@@ -14,11 +14,11 @@ users = rate.select((F.col("value") % 500).alias("user"))
 
 counts = me.sinks.memory("counts")
 query = me.stream(users).key_by("user").count().start(folder / "checkpoint", counts, workers=2, bins=64)
-while query.version < 1 or not sum(query.loads["0:count"]):  # loads are measured, and plans are made of them
+while query.version < 1 or not sum(query.loads["0:count"].rows):  # loads are measured, and plans are made of them
     pass
 
 for workers in (4, 3):
-    proposal = query.rescale(workers, dry_run=True)
+    proposal = query.plan_rescale(workers)
     print(
         f"{workers} workers would move {proposal.bins} bins, {proposal.bytes:,} bytes, in {len(proposal.steps)} steps"
     )
@@ -27,6 +27,6 @@ for workers in (4, 3):
     print(move.report)
 
 query.stop()
-rows = sum(each["rows"] for each in query.recent_progress)
+rows = sum(each.rows for each in query.recent_progress)
 assert sum(row["count"] for row in counts.latest("user")) == rows
 print(f"{rows} rows came in, and {rows} are counted on workers {query.workers}")

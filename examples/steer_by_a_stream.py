@@ -25,7 +25,7 @@ query = me.stream(rows).key_by("user").count().start(folder / "checkpoint", coun
 add("rows", 0, '{"user": "ann"}\n{"user": "bob"}\n')
 query.process_all_available()
 add("control", 0, "".join(f'{{"batch": 2, "bin": {bin_}, "worker": 1}}\n' for bin_ in (0, 1)))
-while not any(event["event"] == "accepted" for event in query.events):
+while not any(event.name == "accepted" for event in query.events):
     pass
 for number in (1, 2, 3):
     add("rows", number, '{"user": "ann"}\n{"user": "cid"}\n')

@@ -78,7 +78,7 @@ class Prepared:
                 h.batch(rows)
                 happens(h, number)
             h.end()
-            assert not any(progress["late"] or progress["dead"] for progress in h.query.recent_progress)
+            assert not any(progress.late or progress.dead for progress in h.query.recent_progress)
             return self._final(h.sink.versions)
 
     def _final(self, versions: dict[int, pa.Table]) -> Counter[tuple[Any, ...]]:

@@ -41,10 +41,8 @@ Spark is imported by `engine.spark`, `native`, the top level, the Spark form of 
 meander` loads neither Spark nor Arrow, Numba or SciPy: they come with the first name that needs them.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import typing as _typing
 
 from meander.errors import (
     CheckpointError,
@@ -59,28 +57,50 @@ from meander.errors import (
 )
 from meander.planning import Plan, Problem, check, plan, planners
 from meander.scheduling import schedule, schedules
-from meander.types import Assignment, BinId, Move, WorkerId
+from meander.types import Assignment, BinId, Move, OperatorId, WorkerId
 
-if TYPE_CHECKING:
-    from meander import sinks
-    from meander.attached import attach
+if _typing.TYPE_CHECKING:
+    from meander import sinks, testing
+    from meander.attached import Attached, attach
+    from meander.control.policies import Decision
+    from meander.engine.driver.monitor import Loads
+    from meander.engine.driver.version_progress import VersionProgress
+    from meander.migration.events import Event
+    from meander.migration.handle import Migration
+    from meander.migration.move_options import MoveOptions
+    from meander.migration.report import Progress, Report
+    from meander.migration.request import Proposal
+    from meander.native.observation import Observation
     from meander.operators.operator import Operator
     from meander.outlook.pmc import pmc
     from meander.outlook.transitions import Transitions
     from meander.query import Query
     from meander.sessions import session
     from meander.state.declare import KeyedTable, Multimap, Timers
-    from meander.streams import stream
+    from meander.streams import KeyedStream, Stream, stream
 
 __version__ = "0.1.0"
 
 _LATER = {
+    "Attached": "meander.attached",
+    "Decision": "meander.control.policies",
+    "Event": "meander.migration.events",
+    "KeyedStream": "meander.streams",
     "KeyedTable": "meander.state.declare",
+    "Loads": "meander.engine.driver.monitor",
+    "Migration": "meander.migration.handle",
+    "MoveOptions": "meander.migration.move_options",
     "Multimap": "meander.state.declare",
+    "Observation": "meander.native.observation",
     "Operator": "meander.operators.operator",
+    "Progress": "meander.migration.report",
+    "Proposal": "meander.migration.request",
     "Query": "meander.query",
+    "Report": "meander.migration.report",
+    "Stream": "meander.streams",
     "Timers": "meander.state.declare",
     "Transitions": "meander.outlook.transitions",
+    "VersionProgress": "meander.engine.driver.version_progress",
     "attach": "meander.attached",
     "pmc": "meander.outlook.pmc",
     "session": "meander.sessions",
@@ -92,25 +112,39 @@ _LATER = {
 
 __all__ = [
     "Assignment",
+    "Attached",
     "BinId",
     "CheckpointError",
+    "Decision",
+    "Event",
     "Infeasible",
     "InvalidOption",
     "InvalidPlan",
     "InvalidProblem",
+    "KeyedStream",
     "KeyedTable",
+    "Loads",
     "MeanderError",
+    "Migration",
     "MigrationFailed",
     "Move",
+    "MoveOptions",
     "Multimap",
+    "Observation",
     "Operator",
+    "OperatorId",
     "Plan",
     "Problem",
+    "Progress",
+    "Proposal",
     "Query",
     "QueryFailed",
+    "Report",
+    "Stream",
     "Timers",
     "TooLarge",
     "Transitions",
+    "VersionProgress",
     "WorkerId",
     "attach",
     "check",
@@ -130,14 +164,14 @@ _MODULES = ("sinks", "testing")
 """Names that are modules themselves."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module 'meander' has no attribute {name!r}")
-    module = import_module(_LATER[name])
+    module = _importlib.import_module(_LATER[name])
     value = module if name in _MODULES else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted(__all__)

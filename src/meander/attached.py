@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from meander.control.balancer import LOOK_EVERY_S, Balancer
 from meander.control.policies import policy_factory
 from meander.errors import InvalidOption, QueryFailed
-from meander.migration.events import Listener
+from meander.migration.events import Event, Listener
 from meander.migration.handle import Migration
+from meander.migration.move_options import MoveOptions, given, with_tau
 from meander.migration.mover import Mover, operators_of
 from meander.migration.request import Proposal
 from meander.migration.steps import SteeringPatience
@@ -121,7 +122,7 @@ class Attached:
         return {name: [str(each) for each in self._placement.owners(group)] for group, name in self.operators.items()}
 
     @property
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Event]:
         """What happened, oldest first: partitions that were steered and arrived, executors that came and went."""
         return list(self._engine.events.entries)
 
@@ -145,34 +146,96 @@ class Attached:
 
     # --- what one does -----------------------------------------------------------------------
 
-    def rebalance(self, tau: float | None = None, *, operator: str | int | None = None, **options: Any) -> Any:
-        """Spread the measured time of the partitions over all executors that are there; returns the `Migration`.
+    def rebalance(
+        self,
+        tau: float | None = None,
+        options: MoveOptions | None = None,
+        *,
+        operator: str | int | None = None,
+        **keywords: Any,
+    ) -> Migration:
+        """Spread the measured time of the partitions over all executors that are there.
 
         Args:
             tau: no executor shall have more than (1 + tau) times its share; without it 0.2, or the smallest that can
                 be kept with partitions as they are.
+            options: how partitions are moved, as a value.
             operator: one group of operators, by name or number; by default all.
-            options: planner ("free"), schedule ("batched": at most max_bins partitions and max_bytes bytes a batch,
-                max_in of them to one executor), what these take, fresh_bytes, snapshot_batches, tries,
-                executors_within_s, dry_run (return a `Proposal`, move nothing).
-        """
-        return self._migrate("rebalance", operator, {**options, "tau": tau})
+            keywords: the same as keywords: planner ("free"), schedule ("batched": at most max_bins partitions and
+                max_bytes bytes a batch, max_in of them to one executor), what these take, fresh_bytes,
+                snapshot_batches, tries, executors_within_s; see `me.MoveOptions`.
 
-    def spread(self, *, operator: str | int | None = None, **options: Any) -> Any:
+        Returns:
+            The migration, which runs beside the query.
+
+        Raises:
+            InvalidOption: an option is not one that can be, or Spark runs in local mode.
+            Infeasible: there is no plan that keeps the `tau` that was named.
+            QueryFailed: the query does not run any more.
+        """
+        return self._migrate("rebalance", operator, with_tau(tau, options, keywords))
+
+    def plan_rebalance(
+        self,
+        tau: float | None = None,
+        options: MoveOptions | None = None,
+        *,
+        operator: str | int | None = None,
+        **keywords: Any,
+    ) -> Proposal:
+        """What `rebalance` would move if it were asked now; it takes the same, raises the same, and moves nothing."""
+        return self._plan("rebalance", operator, with_tau(tau, options, keywords))
+
+    def spread(
+        self, options: MoveOptions | None = None, *, operator: str | int | None = None, **keywords: Any
+    ) -> Migration:
         """Put as many partitions on every executor as can be, however busy they are; moves as little as it can.
 
-        The options are those of `rebalance`.
-        """
-        if "tau" in options:
-            raise InvalidOption("spread has no option 'tau': it is as even as can be; rebalance(tau) goes by load")
-        return self._migrate("rebalance", operator, {**options, "is_even": True})
+        Args:
+            options: how they are moved, as a value.
+            operator: as for `rebalance`.
+            keywords: as for `rebalance`, without tau.
 
-    def rescale(self, executors: int, **options: Any) -> Any:
+        Returns:
+            The migration, which runs beside the query.
+
+        Raises:
+            InvalidOption: an option is not one that can be, or Spark runs in local mode.
+            QueryFailed: the query does not run any more.
+        """
+        return self._migrate("rebalance", operator, _evenly(options, keywords))
+
+    def plan_spread(
+        self, options: MoveOptions | None = None, *, operator: str | int | None = None, **keywords: Any
+    ) -> Proposal:
+        """What `spread` would move if it were asked now; it takes the same, raises the same, and moves nothing."""
+        return self._plan("rebalance", operator, _evenly(options, keywords))
+
+    def rescale(self, executors: int, options: MoveOptions | None = None, **keywords: Any) -> Migration:
         """Go to so many executors while the query runs.
 
         More: they are asked for, warmed and then given partitions. Fewer: those that leave give theirs away first and
-        are then let go. The options are those of `rebalance`.
+        are then let go.
+
+        Args:
+            executors: how many there shall be.
+            options: how they are moved, as a value.
+            keywords: as for `rebalance`.
+
+        Returns:
+            The migration, which runs beside the query.
+
+        Raises:
+            InvalidOption: the number of executors, or an option, is not one that can be; or Spark runs in local mode.
+            QueryFailed: the query does not run any more.
         """
+        return self._migrate("rescale", None, self._rescaled(executors, options, keywords))
+
+    def plan_rescale(self, executors: int, options: MoveOptions | None = None, **keywords: Any) -> Proposal:
+        """What `rescale` would move if it were asked now; executors that are not there yet get made-up numbers."""
+        return self._plan("rescale", None, self._rescaled(executors, options, keywords))
+
+    def _rescaled(self, executors: int, options: MoveOptions | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
         if self._placement.internals.is_elastic:
             raise InvalidOption(
                 "spark.dynamicAllocation.enabled is on, so Spark decides how many executors there are; turn it off to "
@@ -185,12 +248,25 @@ class Attached:
                 f"{count} executors cannot share {most} state partitions; the number of partitions is fixed by "
                 "spark.sql.shuffle.partitions at the query's first start"
             )
-        return self._migrate("rescale", None, {**options, "workers": count})
+        return {**given(options, keywords), "workers": count}
 
-    def drain(self, executor: str | int, *, release: bool = False, **options: Any) -> Any:
-        """Move everything off an executor, and give it nothing again; `release` then lets it go.
+    def drain(
+        self, executor: str | int, options: MoveOptions | None = None, *, release: bool = False, **keywords: Any
+    ) -> Migration:
+        """Move everything off an executor, and give it nothing again.
 
-        The options are those of `rebalance`. Without `release` it stays empty until `refill` is called for it.
+        Args:
+            executor: its id, as `observe()` prints it.
+            options: how they are moved, as a value.
+            keywords: as for `rebalance`.
+            release: let it go then. Without it, it stays empty until `refill` is called for it.
+
+        Returns:
+            The migration, which runs beside the query.
+
+        Raises:
+            InvalidOption: there is no such executor, it is the last one, or an option is not one that can be.
+            QueryFailed: the query does not run any more.
         """
         name = str(executor)
         if name not in self.executors:
@@ -203,19 +279,50 @@ class Attached:
                 "release, and Spark lets the empty one go"
             )
         leaving = frozenset({worker_id("executor", name)})
-        migration = self._migrate("rebalance", None, {**options, "leaving": leaving, "releases": release})
-        if isinstance(migration, Migration):
-            self._placement.draining.add(name)
+        chosen = {**given(options, keywords), "leaving": leaving, "releases": release}
+        migration = self._migrate("rebalance", None, chosen)
+        self._placement.draining.add(name)
         return migration
 
     def refill(self, executor: str | int) -> None:
         """Let an executor that was drained take part again, from the next rebalance on."""
         self._placement.draining.discard(str(executor))
 
-    def move(self, targets: Mapping[int, str | int], *, operator: str | int | None = None, **options: Any) -> Any:
-        """Move these partitions to these executors: {partition: executor}."""
-        goal = {each: WorkerId(worker_id(f"executor of partition {each}", to)) for each, to in targets.items()}
-        return self._migrate("move", operator, {**options, "targets": goal})
+    def move(
+        self,
+        targets: Mapping[int, str | int],
+        options: MoveOptions | None = None,
+        *,
+        operator: str | int | None = None,
+        **keywords: Any,
+    ) -> Migration:
+        """Move these partitions to these executors.
+
+        Args:
+            targets: the new executor of each partition: {partition: executor}, by its id as `observe()` prints it.
+            options: how they are moved, as a value.
+            operator: as for `rebalance`.
+            keywords: as for `rebalance`, without a planner and without tau.
+
+        Returns:
+            The migration, which runs beside the query.
+
+        Raises:
+            InvalidOption: a partition, an executor or an option is not one that can be.
+            QueryFailed: the query does not run any more.
+        """
+        return self._migrate("move", operator, _aimed(targets, options, keywords))
+
+    def plan_move(
+        self,
+        targets: Mapping[int, str | int],
+        options: MoveOptions | None = None,
+        *,
+        operator: str | int | None = None,
+        **keywords: Any,
+    ) -> Proposal:
+        """What `move` would cost if it were asked now; it takes the same, raises the same, and moves nothing."""
+        return self._plan("move", operator, _aimed(targets, options, keywords))
 
     def keep_balanced(
         self,
@@ -270,13 +377,20 @@ class Attached:
 
     # --- how -----------------------------------------------------------------------------------
 
-    def _migrate(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Migration | Proposal:
+    def _migrate(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Migration:
+        self._check(kind, options)
+        with self._lock:
+            return self._mover.migrate(kind, operator, options)
+
+    def _plan(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Proposal:
+        self._check(kind, options)
+        return self._mover.plan(kind, operator, options)
+
+    def _check(self, kind: str, options: Mapping[str, Any]) -> None:
         self._engine.check_active("move its partitions")
         for unfit in NOT_FOR_ATTACHED:
             if unfit in options:
                 raise InvalidOption(f"{kind} has no option {unfit!r}: Spark's partitions move between batches, at once")
-        with self._lock:
-            return self._mover.migrate(kind, operator, options)
 
     def _follow(self, publication: Publication | None) -> None:
         """Write what is observed for others to see, every now and then, until the query ends; then clear up."""
@@ -294,3 +408,17 @@ class Attached:
         if self._wait_before is not None:
             with suppress(Exception):
                 self._placement.gateway.set_locality_wait(self._wait_before)
+
+
+def _evenly(options: MoveOptions | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = given(options, keywords)
+    if "tau" in chosen:
+        raise InvalidOption("spread has no option 'tau': it is as even as can be; rebalance(tau) goes by load")
+    return {**chosen, "is_even": True}
+
+
+def _aimed(
+    targets: Mapping[int, str | int], options: MoveOptions | None, keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    goal = {each: WorkerId(worker_id(f"executor of partition {each}", to)) for each, to in targets.items()}
+    return {**given(options, keywords), "targets": goal}

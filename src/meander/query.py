@@ -14,14 +14,17 @@ from meander.control.balancer import Balancer
 from meander.control.policies import policy_factory
 from meander.engine.driver.monitor import Loads
 from meander.engine.driver.run import QueryRun
+from meander.engine.driver.version_progress import VersionProgress
 from meander.errors import QueryFailed
 from meander.foresight import look_ahead, outlooks_in
-from meander.migration.events import Listener
+from meander.migration.events import Event, Listener
 from meander.migration.handle import Migration
+from meander.migration.move_options import MoveOptions, given, with_tau
 from meander.migration.mover import Mover, operators_of
 from meander.migration.request import Proposal
 from meander.options import whole
 from meander.outlook import Outlook, Transitions
+from meander.types import BinId, OperatorId, WorkerId
 
 
 class Companion(Protocol):
@@ -71,24 +74,24 @@ class Query:
         return self._run.driver.loop.version
 
     @property
-    def workers(self) -> list[int]:
+    def workers(self) -> list[WorkerId]:
         """The workers that own bins."""
         return list(self._run.driver.record.workers)
 
     @property
-    def places(self) -> dict[int, str]:
+    def places(self) -> dict[WorkerId, str]:
         """The executor that each worker is on: its host, process id and start time, with colons between them."""
-        return {int(worker): place.process for worker, place in self._run.driver.placement.places.items()}
+        return {worker: place.process for worker, place in self._run.driver.placement.places.items()}
 
     @property
-    def operators(self) -> dict[int, str]:
+    def operators(self) -> dict[OperatorId, str]:
         """The name of each operator, by its number in the chain."""
-        return dict(self._run.operators)
+        return {OperatorId(at): name for at, name in self._run.operators.items()}
 
     @property
-    def assignment(self) -> dict[str, list[int]]:
+    def assignment(self) -> dict[str, list[WorkerId]]:
         """Who owns each bin, by operator."""
-        return {self.operators[at]: owners.tolist() for at, owners in enumerate(self._run.driver.record.owners)}
+        return {self._run.operators[at]: owners.tolist() for at, owners in enumerate(self._run.driver.record.owners)}
 
     @property
     def loads(self) -> dict[str, Loads]:
@@ -104,18 +107,22 @@ class Query:
         return self._run.driver.loop.misrouted
 
     @property
-    def last_progress(self) -> dict[str, Any] | None:
-        """What the last version did: rows, milliseconds, and each worker's part."""
-        progress = self._run.driver.loop.progress
-        return progress[-1] if progress else None
+    def last_progress(self) -> VersionProgress | None:
+        """What the last batch did: rows, milliseconds, and each worker's part; None before the first."""
+        return next((each for each in reversed(self._run.driver.loop.progress) if each.tick == 0), None)
 
     @property
-    def recent_progress(self) -> list[dict[str, Any]]:
-        """What the last versions did, oldest first."""
-        return list(self._run.driver.loop.progress)
+    def recent_progress(self) -> list[VersionProgress]:
+        """What the last batches did, oldest first."""
+        return [each for each in list(self._run.driver.loop.progress) if each.tick == 0]
 
     @property
-    def events(self) -> list[dict[str, Any]]:
+    def recent_ticks(self) -> list[VersionProgress]:
+        """What the last versions of an idle stream did, which close windows and fire timers, oldest first."""
+        return [each for each in list(self._run.driver.loop.progress) if each.tick > 0]
+
+    @property
+    def events(self) -> list[Event]:
         """What happened, oldest first: phases of migrations, workers that were lost, executors that came and went."""
         return list(self._run.driver.events.entries)
 
@@ -141,22 +148,63 @@ class Query:
         """Whether other streams run on the same executors, so that none is let go."""
         return self._run.stream.is_shared
 
-    def rescale(self, workers: int, *, operator: str | int | None = None, **options: Any) -> Any:
-        """Go to so many workers while the query runs; returns the `Migration`, which can be waited for.
+    def rescale(
+        self,
+        workers: int,
+        options: MoveOptions | None = None,
+        *,
+        operator: str | int | None = None,
+        **keywords: Any,
+    ) -> Migration:
+        """Go to so many workers while the query runs.
 
         More workers get executors first, which are warm before they get bins; fewer give their bins away first, and
         then their executors go. The planner chooses which bins move, and with fewer workers who leaves.
 
         Args:
             workers: how many there shall be.
+            options: how bins are moved, as a value.
             operator: one operator of a chain, by name or number; by default all, and they flip together.
-            options: planner ("free"), schedule ("batched"), tau, mode ("live"), at (a batch number, a datetime or a
-                time of day such as "02:00"), dry_run (return a `Proposal`, move nothing), what the planner and the
-                schedule take (max_bins, max_bytes, gap, seed, ..), copy_bytes, copy_ms, release_after, keep_bytes,
-                patience, executors_within_s, keep_executors.
+            keywords: the same as keywords, and what the planner and the schedule take (max_bins, max_bytes, gap,
+                seed, ..); see `me.MoveOptions`.
+
+        Returns:
+            The migration, which runs beside the query: `wait()` for it, look at its `progress`, or `cancel()` it.
+
+        Raises:
+            InvalidOption: the number of workers, or an option, is not one that can be.
+            Infeasible: there is no plan that keeps the `tau` that was named.
+            QueryFailed: the query does not run any more.
+
+        Example:
+            >>> migration = query.rescale(3, planner="ssm", max_bins=2)
+            >>> migration.status, len(migration.steps) > 1
+            ('running', True)
         """
+        return self._mover.migrate("rescale", operator, self._rescaled(workers, options, keywords))
+
+    def plan_rescale(
+        self,
+        workers: int,
+        options: MoveOptions | None = None,
+        *,
+        operator: str | int | None = None,
+        **keywords: Any,
+    ) -> Proposal:
+        """What `rescale` would move if it were asked now; it takes the same, raises the same, and moves nothing.
+
+        Returns:
+            The plan of each operator, the steps, and what they cost.
+
+        Example:
+            >>> query.plan_rescale(3).workers
+            (0, 1, 2)
+        """
+        return self._mover.plan("rescale", operator, self._rescaled(workers, options, keywords))
+
+    def _rescaled(self, workers: int, options: MoveOptions | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
         whole("workers", workers, 1, self._run.driver.settings.bins)
-        return self._migrate("rescale", operator, {**options, "workers": workers})
+        return {**given(options, keywords), "workers": workers}
 
     def look_ahead(
         self,
@@ -188,21 +236,100 @@ class Query:
         Returns the outlook of each operator.
         """
         driver = self._run.driver
-        outlooks = look_ahead(driver, operators_of(operator, self.operators), history, lo, hi, tau, gamma, options)
+        outlooks = look_ahead(driver, operators_of(operator, self._run.operators), history, lo, hi, tau, gamma, options)
         self._mover.prefer("mtm", {at: {"outlook": outlook} for at, outlook in outlooks.items()})
-        return {self.operators[at]: outlook for at, outlook in outlooks.items()}
+        return {self._run.operators[at]: outlook for at, outlook in outlooks.items()}
 
-    def rebalance(self, tau: float | None = None, *, operator: str | int | None = None, **options: Any) -> Any:
+    def rebalance(
+        self,
+        tau: float | None = None,
+        options: MoveOptions | None = None,
+        *,
+        operator: str | int | None = None,
+        **keywords: Any,
+    ) -> Migration:
         """Spread the load over the workers that are there, so that none has more than (1 + tau) times its share.
 
-        Without a tau that is 0.2, or the smallest that can be kept with bins as they are. One that you name is kept, or
-        `Infeasible` raised. The options are those of `rescale`.
-        """
-        return self._migrate("rebalance", operator, {**options, "tau": tau})
+        Args:
+            tau: without it 0.2, or the smallest that can be kept with bins as they are. One that you name is kept.
+            options: how they are moved, as a value.
+            operator: as for `rescale`.
+            keywords: as for `rescale`.
 
-    def move(self, targets: Mapping[int, int], *, operator: str | int | None = None, **options: Any) -> Any:
-        """Move these bins to these workers: {bin: worker}. The options are those of `rescale`, without a planner."""
-        return self._migrate("move", operator, {**options, "targets": dict(targets)})
+        Returns:
+            The migration, which runs beside the query.
+
+        Raises:
+            InvalidOption: an option is not one that can be.
+            Infeasible: there is no plan that keeps the `tau` that was named.
+            QueryFailed: the query does not run any more.
+
+        Example:
+            >>> query.rebalance().reason
+            ''
+        """
+        return self._mover.migrate("rebalance", operator, with_tau(tau, options, keywords))
+
+    def plan_rebalance(
+        self,
+        tau: float | None = None,
+        options: MoveOptions | None = None,
+        *,
+        operator: str | int | None = None,
+        **keywords: Any,
+    ) -> Proposal:
+        """What `rebalance` would move if it were asked now; it takes the same, raises the same, and moves nothing.
+
+        Example:
+            >>> query.plan_rebalance(tau=0.5).workers
+            (0, 1)
+        """
+        return self._mover.plan("rebalance", operator, with_tau(tau, options, keywords))
+
+    def move(
+        self,
+        targets: Mapping[BinId, WorkerId] | Mapping[int, int],
+        options: MoveOptions | None = None,
+        *,
+        operator: str | int | None = None,
+        **keywords: Any,
+    ) -> Migration:
+        """Move these bins to these workers.
+
+        Args:
+            targets: the new owner of each bin: {bin: worker}.
+            options: how they are moved, as a value.
+            operator: as for `rescale`.
+            keywords: as for `rescale`, without a planner and without tau.
+
+        Returns:
+            The migration, which runs beside the query.
+
+        Raises:
+            InvalidOption: a bin, a worker or an option is not one that can be.
+            QueryFailed: the query does not run any more.
+
+        Example:
+            >>> query.move({0: 1, 7: 1}).steps[0].moves[0].target
+            1
+        """
+        return self._mover.migrate("move", operator, {**given(options, keywords), "targets": dict(targets)})
+
+    def plan_move(
+        self,
+        targets: Mapping[BinId, WorkerId] | Mapping[int, int],
+        options: MoveOptions | None = None,
+        *,
+        operator: str | int | None = None,
+        **keywords: Any,
+    ) -> Proposal:
+        """What `move` would cost if it were asked now; it takes the same, raises the same, and moves nothing.
+
+        Example:
+            >>> query.plan_move({0: 1, 15: 0}).bins
+            2
+        """
+        return self._mover.plan("move", operator, {**given(options, keywords), "targets": dict(targets)})
 
     def keep_balanced(
         self,
@@ -232,7 +359,7 @@ class Query:
         if alpha is not None:
             options["alpha"] = alpha
         make = policy_factory(policy, options, self.workers)
-        policies = {at: make() for at in operators_of(operator, self.operators)}
+        policies = {at: make() for at in operators_of(operator, self._run.operators)}
         balancer = Balancer(self._run, self._mover, policies, options)
         self._run.check_active("keep it balanced")
         if self._balancer is not None:
@@ -243,9 +370,6 @@ class Query:
     def accompany(self, companion: Companion) -> None:
         """Stop this too when the query is stopped."""
         self._companions.append(companion)
-
-    def _migrate(self, kind: str, operator: str | int | None, options: dict[str, Any]) -> Migration | Proposal:
-        return self._mover.migrate(kind, operator, options)
 
     def exception(self) -> Exception | None:
         """Why the query has failed, or None."""

@@ -14,6 +14,7 @@ from meander.errors import InvalidPlan
 
 BinId = NewType("BinId", int)
 WorkerId = NewType("WorkerId", int)
+OperatorId = NewType("OperatorId", int)
 BatchId = NewType("BatchId", int)
 
 Bytes = int | float

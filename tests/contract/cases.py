@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from contract.kinds import KINDS, Rows
+from meander.engine.driver.version_progress import VersionProgress
 from streams import PATIENCE_S, state_of, wait_until
 
 BINS = 16
@@ -123,7 +124,8 @@ class Case(ABC):
 
     def events(self, event: str, **facts: Any) -> list[dict[str, Any]]:
         """The events of this name with these facts, so far."""
-        return [each for each in self.query.events if each["event"] == event and facts.items() <= each.items()]
+        every = [each.to_dict() for each in self.query.events if each.name == event]
+        return [each for each in every if facts.items() <= each.items()]
 
     def await_event(self, event: str, **facts: Any) -> dict[str, Any]:
         """The first event of this name with these facts, as soon as there is one."""
@@ -143,14 +145,14 @@ class Case(ABC):
             self.flow()
         raise AssertionError(f"there was no event {event} {facts or ''} in 50 batches")
 
-    def progress(self) -> dict[int, dict[str, Any]]:
+    def progress(self) -> dict[int, VersionProgress]:
         """What each version did, over all starts."""
-        self._progress.update({each["version"]: each for each in self.query.recent_progress})
+        self._progress.update({each.version: each for each in [*self.query.recent_progress, *self.query.recent_ticks]})
         return self._progress
 
     def rows_done(self) -> int:
         """The rows that are committed."""
-        return sum(each["rows"] for each in self.progress().values())
+        return sum(each.rows for each in self.progress().values())
 
     def idle(self) -> None:
         """Let no rows come until all that were added are committed and a version without any has followed."""
@@ -158,7 +160,7 @@ class Case(ABC):
         def is_idle() -> bool:
             assert self.query.exception() is None
             is_done = self.rows_done() == sum(batch.num_rows for batch in self.batches)
-            return is_done and self.query.last_progress["tick"] > 0
+            return is_done and max(self.progress().items())[1].tick > 0
 
         wait_until(is_idle, "a version without rows")
 

@@ -24,7 +24,7 @@ def test_a_control_stream_moves_bins_at_their_batches(runtime):
     owners = {}
     for _ in range(3):
         case.flow()
-        owners[case.query.last_progress["batch"]] = tuple(case.assignment[bin_] for bin_ in (0, 5, BINS - 1))
+        owners[case.query.last_progress.batch] = tuple(case.assignment[bin_] for bin_ in (0, 5, BINS - 1))
     assert owners == {2: (0, 0, 1), 3: (1, 0, 0), 4: (0, 1, 0)}
     (event,) = case.events("refused")
     assert event["reason"] == f"there is no bin {BINS}: the bins are 0 to {BINS - 1}"

@@ -20,7 +20,8 @@ def test_a_window_closes_without_further_rows(runtime):
     case.add(moments([("b", 29), ("c", 31)]))
     case.idle()
     assert case.kind.read_output(case.output()) == {**windows, ("b", 20): 2}
-    assert [each["tick"] > 0 for each in case.query.recent_progress] == [False, True, False, True]
+    assert [each.version for each in case.query.recent_progress] == [0, 2]
+    assert [each.version for each in case.query.recent_ticks] == [1, 3]
     assert case.query.late_rows().num_rows == 0
     case.stop()
     case.restart(workers=1)  # as if there had been no versions without rows
@@ -37,9 +38,10 @@ def test_a_migration_completes_while_no_rows_come(runtime):
     assert move.wait(PATIENCE_S)
     assert (move.status, len(case.query.workers)) == ("done", 3)
     case.idle()
-    later = [each for each in case.query.recent_progress if each["version"] > version]
+    later = [each for each in case.query.recent_ticks if each.version > version]
     assert len(later) >= len(move.steps)
-    assert all(each["tick"] > 0 and each["rows"] == 0 for each in later)
+    assert all(each.tick > 0 and each.rows == 0 for each in later)
+    assert case.query.last_progress.version <= version
     case.flow()
     case.finish()
 

@@ -54,14 +54,14 @@ def difference(before, after) -> dict[int, int]:
 # --- plans -----------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_returns_a_proposal_and_nonsense_is_refused_and_nothing_moves(runtime):
+def test_a_plan_is_a_proposal_and_nonsense_is_refused_and_nothing_moves(runtime):
     case = runtime.start("count")
     case.flow(2)
     query, before = case.query, (case.query.assignment, case.query.version, case.query.events)
     proposals = {
-        "rescale": query.rescale(3, dry_run=True),
-        "rebalance": query.rebalance(0.5, dry_run=True),
-        "move": query.move({0: 1, 1: 1, BINS - 1: 0}, dry_run=True),
+        "rescale": query.plan_rescale(3),
+        "rebalance": query.plan_rebalance(0.5),
+        "move": query.plan_move({0: 1, 1: 1, BINS - 1: 0}),
     }
     for wish, text in NONSENSE:
         with pytest.raises(me.InvalidOption, match=text):
@@ -129,7 +129,7 @@ def test_rebalance_brings_every_worker_within_the_cap(runtime):
     case.put(EVERY_WORD)
     assert not plan_of(move).over_cap
     rows = Counter()
-    for worker, bin_rows in zip(case.assignment, case.query.loads["0:count"], strict=True):
+    for worker, bin_rows in zip(case.assignment, case.query.loads["0:count"].rows, strict=True):
         rows[worker] += bin_rows
     assert sum(rows.values()) == EVERY_WORD.num_rows
     # Plans count every bin as one row more, lest an empty one be nothing.
@@ -156,9 +156,9 @@ def test_a_move_for_a_batch_takes_effect_with_that_batch(runtime):
     case.flow()
     move = under_way(case, case.query.move({0: 1}, at=3))
     case.flow(2)
-    assert (case.query.last_progress["batch"], case.assignment[0], move.progress.phase) == (2, 0, "ready")
+    assert (case.query.last_progress.batch, case.assignment[0], move.progress.phase) == (2, 0, "ready")
     case.flow()
-    assert (case.query.last_progress["batch"], case.assignment[0]) == (3, 1)
+    assert (case.query.last_progress.batch, case.assignment[0]) == (3, 1)
     case.flow_until("finished")
     assert move.wait(PATIENCE_S)
     case.finish()
@@ -238,15 +238,15 @@ def check_progress(looks):
 def check_events(calls, events, migration):
     """Each step goes through its phases, steps flip one after the other, and the end comes last, once."""
     assert calls == events[-len(calls) :]
-    mine = [each for each in events if each.get("migration") == migration]
+    mine = [each for each in events if each.migration == migration]
     for step in range(2):
-        assert [each["event"] for each in mine if each.get("step") == step] == PHASES
-    assert [each["step"] for each in mine if each["event"] == "flipped"] == [0, 1]
-    assert (mine[-1]["event"], mine[-1]["outcome"], mine[-1]["reason"]) == ("finished", "done", "")
-    assert [each["event"] for each in mine].count("finished") == 1
-    versions = [each["version"] for each in mine[:-1]]
+        assert [each.name for each in mine if each.step == step] == PHASES
+    assert [each.step for each in mine if each.name == "flipped"] == [0, 1]
+    assert (mine[-1].name, mine[-1].facts["outcome"], mine[-1].facts["reason"]) == ("finished", "done", "")
+    assert [each.name for each in mine].count("finished") == 1
+    versions = [each.version for each in mine[:-1]]
     assert versions == sorted(versions)
-    assert all(isinstance(each["time_ms"], int) for each in events)
+    assert all(isinstance(each.time_ms, int) for each in events)
 
 
 def test_report_says_what_was_moved_and_what_it_did_to_the_stream(runtime):

@@ -54,7 +54,7 @@ class Attachment:
 
     def events(self, *names):
         """The events of these names, so far."""
-        return [each for each in self.attached.events if each["event"] in names]
+        return [each.to_dict() for each in self.attached.events if each.name in names]
 
     def finish(self):
         """Let all rows be counted, and compare sink and state with a recount."""
@@ -86,16 +86,16 @@ def attachment(plain, tmp_path, monkeypatch):
         case.end()
 
 
-def test_dry_run_returns_a_proposal_and_moves_nothing(attachment):
+def test_a_plan_is_a_proposal_and_moves_nothing(attachment):
     attached = attachment.attached
     first = attached.executors[0]
     before = attached.assignment
-    everything = attached.move(dict.fromkeys(range(PARTITIONS), first), dry_run=True)
+    everything = attached.plan_move(dict.fromkeys(range(PARTITIONS), first))
     (plan,) = everything.plans.values()
     assert everything.bins == len(plan.moves) == PARTITIONS - on(attached)[first]
     assert everything.bytes == sum(step.bytes for step in everything.steps)
     assert everything.workers == (int(first),)
-    for proposal in (attached.spread(dry_run=True), attached.rebalance(dry_run=True)):
+    for proposal in (attached.plan_spread(), attached.plan_rebalance()):
         assert proposal.bins == sum(len(step.moves) for step in proposal.steps)
         assert set(proposal.workers) <= {int(each) for each in attached.executors}
     with pytest.raises(me.InvalidOption, match="there is no executor '99'"):
@@ -128,16 +128,16 @@ def test_spread_puts_as_many_partitions_on_every_executor_and_reports_it(attachm
     assert report.during.count == report.versions > 0
     assert attached.migration is spread
     # Events: each partition is steered and then arrives, and the end of the migration comes last.
-    wait_until(lambda: calls[-1]["event"] == "migration", "the last event")
+    wait_until(lambda: calls[-1].name == "migration", "the last event")
     assert calls == attached.events[-len(calls) :]
     order = {}
     for each in calls:
-        for _, partition, _, target in each.get("partitions", []) if each["event"] in ("steered", "arrived") else []:
-            order.setdefault((partition, str(target)), []).append(each["event"])
+        for _, partition, _, target in each.facts.get("partitions", []) if each.name in ("steered", "arrived") else []:
+            order.setdefault((partition, str(target)), []).append(each.name)
     assert len(order) == moves
     for names in order.values():
         assert (names[0], names[-1], names.count("arrived")) == ("steered", "arrived", 1)
-    assert (calls[-1]["outcome"], calls[-1]["partitions"]) == ("done", moves)
+    assert (calls[-1].facts["outcome"], calls[-1].facts["partitions"]) == ("done", moves)
     attachment.finish()
 
 
@@ -193,7 +193,7 @@ def test_cancel_moves_nothing_more_and_a_second_wish_replaces_the_first(attachme
     arrivals = []
 
     def cancel_at_the_first_arrival(event):
-        if event["event"] == "arrived" and not arrivals:
+        if event.name == "arrived" and not arrivals:
             arrivals.append(event)
             attached.migration.cancel()
 

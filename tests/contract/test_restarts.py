@@ -62,7 +62,7 @@ def test_each_start_may_have_another_number_of_workers(runtime):
         case.flow(2)
         assert len(case.query.workers) == workers
         # Only whoever owns bins has rows.
-        assert {part["worker"] for part in case.query.last_progress["workers"]} == set(case.query.workers)
+        assert {part.worker for part in case.query.last_progress.workers} == set(case.query.workers)
     case.finish()
 
 

@@ -56,14 +56,14 @@ class Hook:
         self.step, self.flips, self.phase = step, 0, phase
 
     def __call__(self, told):
-        event, wanted = told["event"], self.step
+        event, wanted = told.name, self.step
         if event in ("lost", "executors", "dismissed", "finished"):
-            tell("happened", what=told)
+            tell("happened", what=told.to_dict())
         if event != self.phase:
             return
         move = self.query.migration
         # A flip has no number of its own: steps flip one after the other.
-        step = self.flips if event == "flipping" else told["step"]
+        step = self.flips if event == "flipping" else told.step
         self.flips += event == "flipping"
         if step != (wanted if wanted >= 0 else len(move.steps) + wanted):
             return
@@ -74,7 +74,7 @@ class Hook:
         self.count += 1
         moves = [each for step in move.steps for each in step.moves]
         tell(
-            "held", phase=event, step=step, steps=len(move.steps), version=told["version"], until=until,
+            "held", phase=event, step=step, steps=len(move.steps), version=told.version, until=until,
             goal=goal(move), seats=seats(self.query),
             sources=sorted({int(each.source) for each in moves}),
             targets=sorted({int(each.target) for each in moves}),

@@ -43,7 +43,7 @@ def test_an_executor_is_killed_in_the_middle_of_a_migration(spark, tmp_path, mon
         killed = []
 
         def strike(event):
-            if event["event"] == "steered" and not killed:
+            if event.name == "steered" and not killed:
                 killed.append(kill(process_of(victim)))
 
         at_events(strike, monkeypatch.setattr)

@@ -147,7 +147,7 @@ class Steady:
 
     def finish(self) -> None:
         self.query.stop()
-        numbers = self.spark.range(sum(each["rows"] for each in self.query.recent_progress))
+        numbers = self.spark.range(sum(each.rows for each in self.query.recent_progress))
         counted = numbers.select(self.key(numbers["id"])).groupBy("key").count().collect()
         expected = {row["key"]: row["count"] for row in counted}
         assert {row["key"]: row["count"] for row in state_of(self.folder / "ck")} == expected

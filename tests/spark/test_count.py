@@ -39,7 +39,7 @@ def test_counts_by_a_key_of_every_type_equal_a_recount(spark, tmp_path):
     assert {tuple(row[name] for name in key): row["count"] for row in sink.latest(*key)} == total
     assert {tuple(row[name] for name in key): row["count"] for row in state_of(tmp_path / "ck")} == total
     assert query.misrouted == 0
-    assert sum(progress["rows"] for progress in query.recent_progress) == rows.num_rows
+    assert sum(progress.rows for progress in query.recent_progress) == rows.num_rows
     assert query.version == len(batches) - 1
 
 
@@ -74,7 +74,7 @@ def test_a_batch_too_large_for_one_hand_over_goes_in_parts(spark, tmp_path):
     query = stream.start(tmp_path / "ck", sink, workers=2, bins=64, hand_over_bytes=1 << 16, trigger=NOW)
     query.await_termination(PATIENCE_S)
     assert query.misrouted == 0
-    assert [progress["rows"] for progress in query.recent_progress] == [12_000, 10, 7_990]
+    assert [progress.rows for progress in query.recent_progress] == [12_000, 10, 7_990]
     expected = recounted(batches, ["word"])
     total = {each: n for found in expected for each, n in found.items()}
     assert {(row["word"],): row["count"] for row in state_of(tmp_path / "ck", 0)} == total

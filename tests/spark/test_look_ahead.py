@@ -66,16 +66,16 @@ def test_a_query_rescales_by_its_own_outlook_also_after_a_restart(counting):
     counting.h.restart()
     counting.add()
     query = counting.query
-    (plan,) = query.rescale(2, planner="mtm", tau=0.6, dry_run=True).plans.values()
+    (plan,) = query.plan_rescale(2, planner="mtm", tau=0.6).plans.values()
     assert plan.notes == ()
-    assert query.rescale(2, planner="mtm", tau=0.6, outlook=outlook, dry_run=True).plans["0:count"].owner == plan.owner
+    assert query.plan_rescale(2, planner="mtm", tau=0.6, outlook=outlook).plans["0:count"].owner == plan.owner
 
 
 def test_without_an_outlook_it_rescales_as_ssm_does_and_says_so(counting):
     counting.add()
-    (plan,) = counting.query.rescale(3, planner="mtm", tau=0.6, dry_run=True).plans.values()
+    (plan,) = counting.query.plan_rescale(3, planner="mtm", tau=0.6).plans.values()
     assert plan.notes == ("planned by ssm: there is no outlook; make one with me.pmc(...)",)
-    (ssm,) = counting.query.rescale(3, planner="ssm", tau=0.6, dry_run=True).plans.values()
+    (ssm,) = counting.query.plan_rescale(3, planner="ssm", tau=0.6).plans.values()
     assert plan.owner == ssm.owner
     move = counting.h.rescale(3, planner="mtm", tau=0.6)
     assert move.report.remarks == (f"0:count: {plan.notes[0]}",)
@@ -89,7 +89,7 @@ def test_the_history_is_the_querys_own_unless_one_is_given(counting, tmp_path):
     for workers in (3, 2):
         counting.h.rescale(workers, planner="ssm")
         counting.add()
-    counts = [len(event["workers"]) for event in counting.query.events if event["event"] == "workers"]
+    counts = [len(event.facts["workers"]) for event in counting.query.events if event.name == "workers"]
     assert counts == [2, 3, 2]
     outlook = counting.query.look_ahead(tau=0.6)["0:count"]
     assert (outlook.transitions.lo, outlook.transitions.hi) == (2, 3)

@@ -46,7 +46,7 @@ def test_an_aggregate_is_seen_spread_drained_and_rescaled(spark, tmp_path):
         assert {each.executor for each in seen.partitions} == {executors[0]}
         assert seen.imbalance() == pytest.approx(2.0)
 
-        proposal = attached.spread(dry_run=True)
+        proposal = attached.plan_spread()
         assert (proposal.bins, len(proposal.workers)) == (PARTITIONS * 2 // 3, 3)
         spread = attached.spread()
         assert spread.wait(PATIENCE_S)
@@ -64,7 +64,7 @@ def test_an_aggregate_is_seen_spread_drained_and_rescaled(spark, tmp_path):
         assert shrunk.wait(PATIENCE_S)
         wait_until(lambda: len(attached.executors) == 2, "the third executor goes")
         assert len(on(attached)) == 2
-        events = [each["event"] for each in attached.events]
+        events = [each.name for each in attached.events]
         assert {"steered", "arrived", "executors", "migration"} <= set(events)
     query.processAllAvailable()
     query.stop()
@@ -151,7 +151,7 @@ def test_transform_with_state_is_kept_balanced(spark, tmp_path):
         balancer = attached.keep_balanced("threshold", tau=0.5, every=0.2, looks=2, rest_batches=2, gain=0.0)
         wait_until(lambda: len(on(attached)) == len(executors), "the balancer spreads what is on one executor")
         balancer.stop()
-        assert any(each["event"] == "balancer" and each["action"] == "balance" for each in attached.events)
+        assert any(each.name == "balancer" and each.facts["action"] == "balance" for each in attached.events)
         assert balancer.decision.reason
         assert attached.migration.wait(PATIENCE_S)
         in_and_out(attached)

@@ -65,7 +65,7 @@ def test_stateful_operators_are_found_and_seen(attached, make, name):
 
 def test_in_local_mode_everything_is_seen_and_nothing_moves(attached):
     handle = attached(lambda rows: rows.groupBy("key").count())
-    for request in (handle.spread, handle.rebalance, lambda: handle.move({0: 0}, dry_run=True)):
+    for request in (handle.spread, handle.rebalance, lambda: handle.plan_move({0: 0})):
         with pytest.raises(me.InvalidOption, match="local mode|no executor"):
             request()
     with pytest.raises(me.InvalidOption, match="there is no executor '7'; there are: driver"):

@@ -76,7 +76,7 @@ def test_count_and_top_k_chain_in_one_job(spark, tmp_path):
         before = now
     assert [later - earlier for earlier, later in itertools.pairwise(jobs_at)] == [1] * (len(batches) - 1)
     assert {row["word"]: row["count"] for row in state_of(tmp_path / "ck", 0)} == so_far
-    assert {part["operator"] for part in query.last_progress["workers"]} == {0, 1}
+    assert {part.operator for part in query.last_progress.workers} == {0, 1}
 
 
 def test_windows_close_once_and_late_rows_go_aside(spark, tmp_path):
@@ -108,7 +108,7 @@ def test_windows_close_once_and_late_rows_go_aside(spark, tmp_path):
     assert left == set(windows) - set(closed)
     aside = [{name: row[name] for name in EVENTS.names} for row in side_of(tmp_path / "ck", "late")]
     assert sorted(aside, key=lambda row: row["ts"]) == sorted(late, key=lambda row: row["ts"])
-    assert sum(progress["late"] for progress in query.recent_progress) == len(late)
+    assert sum(progress.late for progress in query.recent_progress) == len(late)
 
 
 def test_an_operator_with_two_inputs(spark, tmp_path):

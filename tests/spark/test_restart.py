@@ -152,7 +152,7 @@ def test_rows_without_a_key_are_dead_letters(spark, tmp_path):
         ("the key column user is null", True),
         ("the key column user is null", True),
     ]
-    assert [progress["dead"] for progress in query.recent_progress if not progress["tick"]] == [3, 1]
+    assert [progress.dead for progress in query.recent_progress if not progress.tick] == [3, 1]
     assert query.misrouted == 0
 
 

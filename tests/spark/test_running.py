@@ -24,13 +24,13 @@ def test_a_running_query_tells_what_it_does_and_stops_when_it_is_told(spark, tmp
     query.process_all_available()
     assert by_batch(sink.to_arrow(), ["key"]) == {0: {(1,): 1, (2,): 2}}
     first = query.last_progress
-    assert (first["version"], first["batch"], first["rows"], first["emitted"], first["misrouted"]) == (0, 0, 3, 2, 0)
-    assert [part["worker"] for part in first["workers"]] == [0, 1]
-    assert sum(part["rows"] for part in first["workers"]) == 3
+    assert (first.version, first.batch, first.rows, first.emitted, first.misrouted) == (0, 0, 3, 2, 0)
+    assert [part.worker for part in first.workers] == [0, 1]
+    assert sum(part.rows for part in first.workers) == 3
     feed.add(as_ints([2, 3]), as_ints([3]))
     query.process_all_available()
-    assert [progress["rows"] for progress in query.recent_progress] == [3, 2, 1]
-    assert sum(part["state_rows"] for part in query.last_progress["workers"]) == 3
+    assert [progress.rows for progress in query.recent_progress] == [3, 2, 1]
+    assert sum(part.state_rows for part in query.last_progress.workers) == 3
     assert query.version == 2
     assert query.is_active
     assert query.await_termination(0.3) is False

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,10 +17,12 @@ from meander.kernel import Kernel
 ROOT = Path(meander.__file__).parents[2]
 
 PUBLIC = {
-    "Assignment", "BinId", "CheckpointError", "Infeasible", "InvalidOption", "InvalidPlan", "InvalidProblem",
-    "KeyedTable", "MeanderError", "MigrationFailed", "Move", "Multimap", "Operator", "Plan", "Problem", "Query",
-    "QueryFailed", "Timers", "TooLarge", "Transitions", "WorkerId", "attach", "check", "plan", "planners", "pmc",
-    "schedule", "schedules", "session", "sinks", "stream", "testing",
+    "Assignment", "Attached", "BinId", "CheckpointError", "Decision", "Event", "Infeasible", "InvalidOption",
+    "InvalidPlan", "InvalidProblem", "KeyedStream", "KeyedTable", "Loads", "MeanderError", "Migration",
+    "MigrationFailed", "Move", "MoveOptions", "Multimap", "Observation", "Operator", "OperatorId", "Plan", "Problem",
+    "Progress", "Proposal", "Query", "QueryFailed", "Report", "Stream", "Timers", "TooLarge", "Transitions",
+    "VersionProgress", "WorkerId", "attach", "check", "plan", "planners", "pmc", "schedule", "schedules", "session",
+    "sinks", "stream", "testing",
 }  # fmt: skip
 
 JVM_MODULES = {"engine/spark/gateway.py", "native/internals.py"}
@@ -34,7 +37,10 @@ def fresh(code: str) -> str:
 
 def test_public_names_are_exactly_these():
     assert set(meander.__all__) == PUBLIC
-    assert all(getattr(meander, name).__doc__ for name in PUBLIC - {"BinId", "WorkerId"})
+    assert all(getattr(meander, name).__doc__ for name in PUBLIC - {"BinId", "OperatorId", "WorkerId"})
+    given = {name for name, value in vars(meander).items() if not isinstance(value, ModuleType)}
+    assert {name for name in given if not name.startswith("_")} <= PUBLIC, "nothing else may leak"
+    assert set(dir(meander)) == PUBLIC
 
 
 def test_importing_meander_stays_light():

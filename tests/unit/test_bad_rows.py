@@ -143,7 +143,7 @@ def test_dead_letter(name):
             letters = h.dead()
             assert len(letters) == count
             assert all(letter["reason"].startswith(reason) and letter["row"] == shown for letter in letters)
-            assert h.query.last_progress["dead"] == 1
+            assert h.query.last_progress.dead == 1
             h.restart()
         assert h.query.is_active
 

@@ -43,7 +43,7 @@ def test_rows_become_a_step_for_each_batch(coordinator):
     assert steps(coordinator) == [(5, [(0, 0, 0, 1), (1, 7, 1, 0)]), (9, [(0, 1, 0, 1)])]
     assert coordinator.protocol.budget == CopyBudget(copy_bytes=77)
     assert coordinator.protocol.migration is None
-    [event] = [each for each in coordinator.events.entries if each["event"] == "accepted"]
+    [event] = [each.to_dict() for each in coordinator.events.entries if each.name == "accepted"]
     assert event["rows"] == [[9, 0, 1, 1], [5, 0, 0, 1], [5, 1, 7, 0]]
 
 
@@ -78,7 +78,7 @@ def test_of_two_rows_for_one_bin_and_batch_the_later_counts(coordinator):
 def test_a_bad_row_is_an_event_and_the_others_count(coordinator, bad, reason):
     stream = ControlStream(coordinator, CopyBudget())
     assert not stream.take([bad], 2, 4)
-    [refused] = coordinator.events.entries
+    [refused] = [each.to_dict() for each in coordinator.events.entries]
     assert refused["event"] == "refused"
     assert refused["row"] == bad
     assert reason in refused["reason"]
@@ -90,7 +90,7 @@ def test_a_bad_row_is_an_event_and_the_others_count(coordinator, bad, reason):
 def test_rows_that_come_together_share_the_cores(coordinator):
     assert ControlStream(coordinator, CopyBudget()).take([row(5, 0, 2), row(5, 1, 3)], 3, 4)
     assert steps(coordinator) == [(5, [(0, 0, 0, 2)])]
-    assert [each["event"] for each in coordinator.events.entries] == ["refused", "accepted"]
+    assert [each.name for each in coordinator.events.entries] == ["refused", "accepted"]
 
 
 def test_rows_and_the_plan_are_two_lists(coordinator):
@@ -150,7 +150,7 @@ class Steered:
         return {each.batch: each.operators[0].owner[bin_] for each in log.commits(0) if each.tick == 0}
 
     def events(self, name):
-        return [each for each in self.h.query.events if each["event"] == name]
+        return [each.to_dict() for each in self.h.query.events if each.name == name]
 
     def check(self):
         assert {row["word"]: row["count"] for row in self.h.state()} == {
@@ -220,7 +220,7 @@ def test_a_row_is_copied_ahead_and_is_in_no_hurry(case):
     assert case.owners[0] == 0
     case.go()
     assert case.owners[0] == 1
-    assert case.h.query.last_progress["copied"] == 0
+    assert case.h.query.last_progress.copied == 0
     case.go(4)
     assert not case.h.driver.holdings.of(0, 0)[0], "the old copy goes"
     assert not case.h.driver.coordinator.protocol.busy

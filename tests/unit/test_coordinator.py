@@ -59,7 +59,7 @@ def through_json(coordinator):
 
 
 def told(coordinator, event):
-    return [each for each in coordinator.events.entries if each["event"] == event]
+    return [each.to_dict() for each in coordinator.events.entries if each.name == event]
 
 
 # --- what is written down of bins ----------------------------------------------------------------

@@ -8,11 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import meander
+import meander as me
 from meander.cli import main
 from meander.engine.driver.settings import Settings
 from meander.streams import KeyedStream
@@ -78,13 +80,29 @@ def test_an_example_runs_and_is_short(example):
 MODULES = [name for _, name, _ in pkgutil.walk_packages(meander.__path__, "meander.") if not name.endswith("__main__")]
 
 
+@contextmanager
+def given_for(test):
+    """What an example of a running query's handle may use: a query that has counted a few words."""
+    if not (test.examples and test.name.startswith("meander.query.Query.")):
+        yield {}
+        return
+    words = me.stream(me.testing.source("word string")).key_by("word").count()
+    with me.testing.harness(words, workers=2, bins=16) as harness:
+        harness.batch(
+            [{"word": word} for word in ["to", "be", "or", "not", "to", "be", "that", "is", "the", "question"]]
+        )
+        yield {"query": harness.query}
+
+
 @pytest.mark.parametrize("name", ["meander", *MODULES])
 def test_examples_in_docstrings_hold(name):
     module = importlib.import_module(name)
     finder = doctest.DocTestFinder()
     runner = doctest.DocTestRunner()
     for test in finder.find(module, name):
-        runner.run(test)
+        with given_for(test) as names:
+            test.globs.update(names)
+            runner.run(test)
     for value in vars(module).values():
         # A planner or schedule is an object; its docstring is that of the function it was made of.
         function = getattr(value, "target", None) or getattr(value, "steps", None)

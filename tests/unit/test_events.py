@@ -43,7 +43,7 @@ def within_time(call):
 def test_a_listener_may_cancel_the_migration_it_hears_of(event):
     with counting() as h:
         h.batch(rows("a", "b", "c"))
-        h.query.on_event(lambda each: each["event"] == event and h.query.migration.cancel())
+        h.query.on_event(lambda each: each.name == event and h.query.migration.cancel())
         move = within_time(lambda: h.move(dict.fromkeys(range(8), 1), schedule="fluid"))
         assert move.status == "cancelled"
         assert move.progress.steps <= 1
@@ -56,7 +56,7 @@ def test_a_listener_may_rescale():
         asked = []
 
         def grow(event):
-            if event["event"] == "flipped" and not asked:
+            if event.name == "flipped" and not asked:
                 asked.append(h.query.rescale(3))
 
         h.query.on_event(grow)
@@ -69,7 +69,7 @@ def test_a_listener_may_rescale():
 def test_a_listener_may_stop_the_query():
     with counting() as h:
         h.batch(rows("a"))
-        h.query.on_event(lambda event: event["event"] == "planned" and h.query.stop())
+        h.query.on_event(lambda event: event.name == "planned" and h.query.stop())
         h.query.move({0: 1})
         within_time(lambda: h.batch([]) or True)
         assert not h.query.is_active
@@ -83,7 +83,7 @@ def test_a_listener_may_replace_a_migration_of_partitions():
         spark.refuses = {(each, "1") for each in range(6)}
 
         def spread(event):
-            if event["event"] == "steered" and not asked:
+            if event.name == "steered" and not asked:
                 asked.append(spark.attached.spread())
                 spark.refuses.clear()
 
@@ -103,8 +103,8 @@ def test_every_event_is_delivered_once_and_in_order_whoever_emits_it():
 
     def listener(event):
         heard.append(event)
-        if event["event"] == "first":
-            log.emit("second", of=event["number"])
+        if event.name == "first":
+            log.emit("second", of=event.facts["number"])
 
     log.subscribe(listener)
     threads = [
@@ -126,7 +126,7 @@ def test_nobody_waits_for_a_listener():
 
     def slow(event):
         assert gate.wait(SOON_S)
-        heard.append(event["event"])
+        heard.append(event.name)
 
     log.subscribe(slow)
     for number in range(3):
@@ -157,7 +157,7 @@ def test_who_comes_later_hears_of_what_comes_later_and_who_goes_hears_no_more():
     log.emit("three")
     log.deliver()
     assert first == []
-    assert [each["event"] for each in second] == ["two", "three"]
+    assert [each.name for each in second] == ["two", "three"]
     log.unsubscribe(first.append)  # again: nothing to do
 
 
@@ -199,7 +199,7 @@ def test_a_listener_that_hangs_costs_the_oldest_events_and_says_so(caplog, monke
     def hangs(event):
         begun.set()
         gate.wait(SOON_S)
-        heard.append(event["number"])
+        heard.append(event.facts["number"])
 
     log.subscribe(hangs)
     log.emit("event", number=0)
@@ -224,4 +224,4 @@ def test_stop_returns_when_listeners_have_heard_everything():
         h.query.move({0: 1})
         h.query.stop()
         assert heard == h.query.events[-len(heard) :]
-        assert heard[-1]["event"] == h.query.events[-1]["event"] == "planned"
+        assert heard[-1].name == h.query.events[-1].name == "planned"

@@ -26,7 +26,7 @@ from meander.migration.orders import (
     Snapshot,
 )
 from meander.migration.protocol import Protocol
-from meander.migration.report import Latency, MigrationReport, Progress
+from meander.migration.report import Latency, Progress, Report
 from meander.migration.steps import CopyBudget, OperatorMove, Step, joined
 from meander.types import Move
 
@@ -519,7 +519,7 @@ def test_latency_is_the_smallest_value_that_enough_do_not_exceed():
 
 
 def test_a_report_tells_what_it_did_to_the_stream():
-    report = MigrationReport(
+    report = Report(
         mode="live", outcome="failed", reason="worker 3 is gone", planner="ssm", planner_ms=1.25, schedule="batched",
         workers_before=(0, 1), workers_after=(0, 1, 2), bins=7, bytes=12_345, steps=2, versions=9, duration_s=3.14,
         before=Latency(20, 10.0, 20.0, 30.0), during=Latency(9, 11.0, 21.0, 31.0), after=None, rows_held=4,

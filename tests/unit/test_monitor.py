@@ -64,7 +64,7 @@ def watched(operators, *versions, owners=OWNERS, behind=0):
 def test_loads_of_a_join_are_those_of_figure_4():
     monitor, told = watched([JOIN], FIGURE_4, FIGURE_4)
     loads = monitor.loads(0, [3, 4, 2, 3], [0, 1])
-    assert loads == [3, 4, 2, 3], "it is the list that it always was"
+    assert loads.rows == [3, 4, 2, 3]
     assert loads.stored == {"left": [4, 4, 2, 1], "right": IDLE}
     assert loads.queued == {"left": IDLE, "right": [3, 4, 2, 3]}
     assert loads.memory == [7, 8, 4, 4]
@@ -83,7 +83,7 @@ def test_the_first_version_gives_no_sample_for_nobody_knows_how_long_it_stands_f
     monitor, told = watched([JOIN], FIGURE_4)
     loads = monitor.loads(0, [3, 4, 2, 3], [0, 1])
     assert told == []
-    assert loads == [3, 4, 2, 3]
+    assert loads.rows == [3, 4, 2, 3]
     assert loads.imbalance == 0
     assert loads.by_worker == loads.arrivals == loads.service == loads.sojourn_s == {}
     assert loads.stored == {"left": IDLE, "right": IDLE}
@@ -209,7 +209,7 @@ def test_a_query_that_is_started_again_goes_on_with_what_was_measured_before(tmp
     after = run.view(0).samples
     assert [(sample.batch, sample.interval_s) for sample in after] == [(1, 1.0), (2, 1.0), (3, 2.5)]
     assert after[0] is before[0]
-    assert [each["version"] for each in run.driver.loop.progress] == [0, 1, 2, 3]
+    assert [each.version for each in run.driver.loop.progress] == [0, 1, 2, 3]
     run.stop()
 
 

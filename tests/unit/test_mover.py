@@ -159,12 +159,12 @@ def test_the_report_tells_what_happened_before_meanwhile_and_after(engine, mover
     assert report.executors == {"asked": 1, "came": 1, "let_go": 1}
 
 
-def test_a_dry_run_moves_nothing(engine, mover):
-    proposal = mover.migrate("rescale", "count", {"workers": 4, "dry_run": True})
+def test_a_plan_moves_nothing(engine, mover):
+    proposal = mover.plan("rescale", "count", {"workers": 4})
     assert isinstance(proposal, Proposal)
     assert proposal.bins == 4
     assert list(proposal.plans) == ["0:count"]
-    assert mover.migrate("rescale", "count", {"workers": 4, "dry_run": True}).steps == proposal.steps
+    assert mover.plan("rescale", "count", {"workers": 4}).steps == proposal.steps
     assert mover.migration is None
     assert not engine.states
 
@@ -249,7 +249,7 @@ def test_a_second_request_replaces_the_first(engine, mover):
 
 
 def test_a_migration_that_a_driver_before_has_begun_is_held_again(engine, mover):
-    proposal = mover.migrate("rescale", None, {"workers": 4, "schedule": "fluid", "dry_run": True})
+    proposal = mover.plan("rescale", None, {"workers": 4, "schedule": "fluid"})
     number = engine.submit(0, proposal.steps, CopyBudget())
     mover.resume(number, proposal, CopyBudget())
     migration = mover.migration
@@ -262,7 +262,7 @@ def test_a_migration_that_a_driver_before_has_begun_is_held_again(engine, mover)
 
 
 def test_it_is_held_again_in_a_thread_of_its_own_where_others_are(engine, mover, clock):
-    proposal = mover.migrate("rescale", None, {"workers": 4, "schedule": "fluid", "dry_run": True})
+    proposal = mover.plan("rescale", None, {"workers": 4, "schedule": "fluid"})
     number = engine.submit(0, proposal.steps, CopyBudget())
     alone = Mover(engine, CopyBudget(), 30.0, clock)
     alone.resume(number, proposal, CopyBudget())

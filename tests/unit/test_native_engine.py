@@ -24,7 +24,7 @@ def on(spark):
 
 
 def events(attached, *names):
-    return [each for each in attached.events if each["event"] in names]
+    return [each.to_dict() for each in attached.events if each.name in names]
 
 
 def test_status_ledger_and_operators_are_those_of_what_was_watched(spark):
@@ -60,7 +60,7 @@ def test_a_plan_from_an_older_ledger_is_refused(spark):
 
 def test_spread_is_even_and_its_report_says_how(spark):
     attached = spark.attached
-    proposal = attached.spread(dry_run=True)
+    proposal = attached.plan_spread()
     assert (proposal.bins, proposal.workers) == (4, (0, 1, 2))
     assert attached.migration is None
     for step in proposal.steps:
@@ -87,7 +87,7 @@ def test_while_it_moves_spark_waits_for_places_and_the_phase_says_what_it_does(s
     attached, waits, phases = spark.attached, [], []
 
     def look(event):
-        if event["event"] == "steered":
+        if event.name == "steered":
             waits.append(spark.wait)
             phases.append(attached.migration.progress.phase)
 
@@ -115,7 +115,7 @@ def test_a_request_can_be_cancelled_by_a_listener(spark):
     attached = spark.attached
 
     def cancel(event):
-        if event["event"] == "arrived":
+        if event.name == "arrived":
             attached.migration.cancel()
 
     attached.on_event(cancel)
@@ -167,7 +167,7 @@ def test_an_executor_that_gets_something_back_is_emptied_again(spark, monkeypatc
 
     def give_back(event):
         # The last one has arrived elsewhere, and Spark gives a partition to the executor that was just emptied.
-        if event["event"] == "arrived" and "2" not in spark.places.values() and not stray:
+        if event.name == "arrived" and "2" not in spark.places.values() and not stray:
             spark.places[5] = "2"
             stray.append(5)
 
@@ -267,7 +267,7 @@ def test_cores_are_capacities(spark):
 
 def test_detaching_by_a_listener_does_not_wait_for_itself(spark):
     attached = spark.attached
-    attached.on_event(lambda event: event["event"] == "steered" and attached.detach())
+    attached.on_event(lambda event: event.name == "steered" and attached.detach())
     attached.spread()
     wait_until(lambda: spark.watch.ended.is_set(), "it is detached")
     wait_until(lambda: attached.migration.is_over, "and steers no more")

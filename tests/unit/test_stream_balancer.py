@@ -67,11 +67,11 @@ def test_a_join_is_balanced_while_it_runs_and_no_pair_is_lost():
     assert first.bins > 0
     assert first.imbalance > 0.8
     assert first.reason.startswith(f"LI {first.imbalance:.2f} is above alpha 0.8: worker ")
-    assert next(each["reason"] for each in events if each["event"] == "balancer") == first.reason
+    assert next(each.facts["reason"] for each in events if each.name == "balancer") == first.reason
     assert loads.imbalance < first.imbalance
     # What is visible beside the rows of each bin, and adds up.
     assert set(loads.stored) == set(loads.queued) == {"left", "right"}
-    assert sum(loads) == sum(loads.queued["left"]) + sum(loads.queued["right"]) == 150
+    assert sum(loads.rows) == sum(loads.queued["left"]) + sum(loads.queued["right"]) == 150
     assert sum(loads.stored["left"]) + sum(loads.stored["right"]) == 11 * 150
     sides = (loads.stored["left"], loads.queued["right"], loads.stored["right"], loads.queued["left"])
     product = [left * meets + right * met for left, meets, right, met in zip(*sides, strict=True)]

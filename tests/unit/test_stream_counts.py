@@ -34,7 +34,7 @@ def test_counts_equal_a_recount(kind, bins, workers):
         total = {each: tuples(rows, key).count(each) for each in set(tuples(rows, key))}
         assert {tuple(row[name] for name in key): row["count"] for row in h.latest(*key)} == total
         assert {tuple(row[name] for name in key): row["count"] for row in h.state()} == total
-        assert sum(progress["rows"] for progress in h.query.recent_progress) == rows.num_rows
+        assert sum(progress.rows for progress in h.query.recent_progress) == rows.num_rows
         assert h.query.version == len(batches) - 1
 
 
@@ -55,7 +55,7 @@ def test_a_batch_too_large_for_one_hand_over_goes_in_parts():
     batches = [rows.slice(0, 12_000), rows.slice(12_000, 10), rows.slice(12_010)]
     stream = counted(rows.schema, "word").key_by().aggregate(total=("sum", "count"))
     with fed(stream, batches, bins=64, hand_over_bytes=1 << 16) as h:
-        assert [progress["rows"] for progress in h.query.recent_progress] == [12_000, 10, 7_990]
+        assert [progress.rows for progress in h.query.recent_progress] == [12_000, 10, 7_990]
         expected = recounted(batches, ["word"])
         total = {each: n for found in expected for each, n in found.items()}
         assert {(row["word"],): row["count"] for row in h.state(0)} == total

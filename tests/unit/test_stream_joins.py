@@ -70,11 +70,11 @@ def test_state_goes_as_the_frontier_moves_and_the_slower_input_is_waited_for():
         # All orders come before the first taxi: nobody is late, for time waits for the taxis.
         for rows in orders:
             h.batch(left=rows)
-        assert h.query.last_progress["late"] == 0
+        assert h.query.last_progress.late == 0
         for rows in taxis:
             h.batch(right=rows)
         h.idle()
-        assert sum(part["state_rows"] for part in h.query.last_progress["workers"]) < 200
+        assert sum(part.state_rows for part in h.query.recent_ticks[-1].workers) < 200
         assert h.late() == []
         whole = (table.set_column(1, name, pc.floor_temporal(table[name], unit="second"))
                  for table, name in ((case.orders, "ts"), (case.taxis, "at")))  # fmt: skip

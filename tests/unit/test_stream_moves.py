@@ -94,21 +94,21 @@ def test_rescale_up_and_down_by_every_schedule_while_rows_come(case):
         assert (report.rows_held, report.longest_hold_ms, report.rows_misrouted) == (0, 0, 0)
         assert move.progress.eta_s == 0
         assert schedule in str(report)
-    phases = [each["event"] for each in case.query.events if each.get("migration") == 1 and each.get("step") == 0]
+    phases = [each.name for each in case.query.events if each.migration == 1 and each.step == 0]
     assert phases == ["planned", "copying", "ready", "flipped", "released"]
     case.go()
     case.check()
 
 
-def test_rebalance_and_move_and_dry_runs(case):
+def test_rebalance_and_move_and_plans(case):
     case = case(workers=3)
     case.go(2)
     before = case.owners
-    proposal = case.query.move({0: 2, 1: 2, 31: 0}, dry_run=True)
+    proposal = case.query.plan_move({0: 2, 1: 2, 31: 0})
     assert (proposal.bins, [plan.planner for plan in proposal.plans.values()]) == (3, ["by hand"])
     assert proposal.bytes > 0
     assert proposal.versions >= 2
-    assert case.query.rescale(2, dry_run=True).workers != ()
+    assert case.query.plan_rescale(2).workers != ()
     assert case.owners == before
     case.h.move({0: 2, 1: 2, 31: 0})
     assert (case.owners[0], case.owners[1], case.owners[31]) == (2, 2, 0)
@@ -204,7 +204,7 @@ def test_operators_of_a_chain_flip_together_or_alone(case):
     case.h.finish(move)
     for owned in case.query.assignment.values():
         assert set(owned) == {0, 1, 2}
-    flips = [each for each in case.query.events if each["event"] == "flipped"]
+    flips = [each for each in case.query.events if each.name == "flipped"]
     assert len(flips) == len(move.steps) == max(-(-len(plan.moves) // 6) for plan in move.plans.values())
     case.h.rescale(1, operator=1)
     first, second = case.query.assignment.values()
@@ -265,7 +265,7 @@ def test_a_bin_that_is_copied_in_chunks_flips_once_with_its_last_one():
             h.batch([{"word": "w00"}])
             looks.append(move.progress)
         assert move.status == "done"
-        flips = [bin_ for each in h.query.events if each["event"] == "flipping" for bin_ in each["bins"]]
+        flips = [bin_ for each in h.query.events if each.name == "flipping" for bin_ in each.facts["bins"]]
         assert sorted(flips) == sorted(set(flips)) == sorted(chunks)
         assert max(each.bins for each in looks) == looks[-1].of_bins == len(flips)
         assert all(each.eta_s is None or each.eta_s >= 0 for each in looks)

@@ -51,7 +51,7 @@ def test_count_and_top_k_one_after_the_other():
             assert sorted(of_version(h, number), key=lambda row: row["rank"]) == ([] if now == before else now)
             before = now
         assert {row["word"]: row["count"] for row in h.state(0)} == so_far
-        assert {part["operator"] for part in h.query.last_progress["workers"]} == {0, 1}
+        assert {part.operator for part in h.query.last_progress.workers} == {0, 1}
 
 
 def test_aggregates():
@@ -132,7 +132,7 @@ def test_windows_close_once_and_late_rows_go_aside():
     assert left == set(windows) - set(closed)
     aside = [{name: row[name] for name in EVENTS.names} for row in aside]
     assert sorted(aside, key=lambda row: row["ts"]) == sorted(late, key=lambda row: row["ts"])
-    assert sum(each["late"] for each in progress) == len(late)
+    assert sum(each.late for each in progress) == len(late)
 
 
 def test_sessions():

@@ -243,7 +243,7 @@ def test_where_none_comes_back_the_others_take_over(counting):
         h.lose(1, replace=False)
         h.batch(words(TEXTS[1]))
         assert set(h.query.assignment["0:count"]) == {0, 2}
-        assert [each["workers"] for each in h.query.events if each["event"] == "lost"] == [[1]]
+        assert [each.facts["workers"] for each in h.query.events if each.name == "lost"] == [[1]]
         assert counts(h.state()) == recount(*TEXTS[:2])
         with pytest.raises(InvalidOption, match="there is no worker 1; there are: 0, 2"):
             h.lose(1)

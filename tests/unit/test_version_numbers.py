@@ -152,7 +152,7 @@ def test_a_tick_that_the_sink_has_heard_of_keeps_its_number(life, capsys):
     assert verify(h.launch.location).damaged == []
     assert sink.rows() == [("a", 0, 2), ("a", 10, 1), ("a", 20, 1)]
     assert len(sink.calls[2]) == 2
-    assert [(each["batch"], each["tick"]) for each in h.loop.progress[:2]] == [(1, 1), (2, 0)]
+    assert [(each.batch, each.tick) for each in h.loop.progress[:2]] == [(1, 1), (2, 0)]
 
 
 def test_a_batch_that_the_sink_has_heard_of_keeps_its_number(life):

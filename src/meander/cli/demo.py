@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from meander.cli import show
+from meander.engine.driver.version_progress import VersionProgress
 from meander.errors import QueryFailed
 
 if TYPE_CHECKING:
@@ -74,10 +75,10 @@ class DemoRun:
         self.console, self.query = console, query
         self.ends = time.monotonic() + seconds
         self.moves: list[Migration] = []
-        self._seen: dict[int, dict[str, Any]] = {}
+        self._seen: dict[int, VersionProgress] = {}
 
     @property
-    def progress(self) -> list[dict[str, Any]]:
+    def progress(self) -> list[VersionProgress]:
         """What every version did, oldest first."""
         return [self._seen[version] for version in sorted(self._seen)]
 
@@ -110,7 +111,7 @@ class DemoRun:
                 live.update(_view(self.query, self.progress, max(0.0, self.ends - time.monotonic())))
 
     def _look(self) -> None:
-        self._seen.update({each["version"]: each for each in self.query.recent_progress})
+        self._seen.update({each.version: each for each in self.query.recent_progress})
 
     def _say(self, move: Migration) -> None:
         report = move.report
@@ -132,24 +133,24 @@ def _strip(query: Query) -> Text:
     return text
 
 
-def _print_figures(console: Console, progress: list[dict[str, Any]], moves: list[Migration], emitted: Any) -> None:
+def _print_figures(console: Console, progress: list[VersionProgress], moves: list[Migration], emitted: Any) -> None:
     """Print rows in, rows counted, bytes moved, and the worst batch before, during and after the migrations."""
     moving = {version for move in moves for version in move.versions}
     after = max(moving, default=0)
     parts: dict[str, list[float]] = {"before": [], "during": [], "after": []}
     for each in progress[LEFT_OUT:]:
-        at = "during" if each["version"] in moving else "after" if each["version"] > after else "before"
-        parts[at].append(sum(each["spent_ms"].values()))
+        at = "during" if each.version in moving else "after" if each.version > after else "before"
+        parts[at].append(each.took_ms)
     newest: dict[str, int] = dict(zip(emitted["word"].to_pylist(), emitted["count"].to_pylist(), strict=True))
     console.print(
-        f"\nrows in {sum(each['rows'] for each in progress):,}, rows counted {sum(newest.values()):,}, "
+        f"\nrows in {sum(each.rows for each in progress):,}, rows counted {sum(newest.values()):,}, "
         f"bytes moved {show.size(sum(move.report.bytes for move in moves))}"
     )
     worst = [f"{max(times):.0f} ms {name}" for name, times in parts.items() if times]
     console.print(f"worst batch: {', '.join(worst)}")
 
 
-def _view(query: Query, progress: list[dict[str, Any]], left_s: float) -> Group:
+def _view(query: Query, progress: list[VersionProgress], left_s: float) -> Group:
     totals = (">batches", ">rows", ">rows/s", ">batch, median", ">words", ">state", ">misrouted", ">left")
     head = show.new_table(*totals, title="[bold]a live word count[/]")
     workers = show.new_table("worker", ">rows in the last batch", "", ">words", ">state", ">busy")
@@ -157,29 +158,29 @@ def _view(query: Query, progress: list[dict[str, Any]], left_s: float) -> Group:
         return Group(head, "waiting for the first batch: Python processes and kernels are being loaded")
     last = progress[-1]
     steady = progress[LEFT_OUT:] or progress
-    took_ms = [sum(each["spent_ms"].values()) for each in steady]
-    rows = sum(each["rows"] for each in progress)
-    per_s = sum(each["rows"] for each in steady) / (sum(took_ms) / 1000)
-    parts = last["workers"]
+    took_ms = [each.took_ms for each in steady]
+    rows = sum(each.rows for each in progress)
+    per_s = sum(each.rows for each in steady) / (sum(took_ms) / 1000)
+    parts = last.workers
     head.add_row(
         str(len(progress)), f"{rows:,}", f"{per_s:,.0f}", f"{statistics.median(took_ms):.0f} ms",
-        f"{sum(part['state_rows'] for part in parts):,}", show.size(sum(part["state_bytes"] for part in parts)),
+        f"{sum(part.state_rows for part in parts):,}", show.size(last.state_bytes),
         str(query.misrouted), f"{left_s:.0f} s",
     )  # fmt: skip
-    most = max(1, *(part["rows"] for part in parts))
+    most = max(1, *(part.rows for part in parts))
     for part in parts:
         workers.add_row(
-            str(part["worker"]), f"{part['rows']:,}", "█" * round(24 * part["rows"] / most),
-            f"{part['state_rows']:,}", show.size(part["state_bytes"]), f"{part['spent_ms']['busy']:.0f} ms",
+            str(part.worker), f"{part.rows:,}", "█" * round(24 * part.rows / most),
+            f"{part.state_rows:,}", show.size(part.state_bytes), f"{part.spent_ms['busy']:.0f} ms",
         )  # fmt: skip
     moving = query.migration
     lines = [str(moving.progress)] if moving is not None and moving.status in ("waiting", "running") else []
     return Group(head, "", workers, "", _strip(query), *lines)
 
 
-def _check(console: Console, spark: SparkSession, emitted: Any, progress: list[dict[str, Any]]) -> None:
+def _check(console: Console, spark: SparkSession, emitted: Any, progress: list[VersionProgress]) -> None:
     """Recount all rows that were committed, in a batch job that shares nothing with the engine, and compare."""
-    rows = sum(each["rows"] for each in progress)
+    rows = sum(each.rows for each in progress)
     newest: dict[str, int] = dict(zip(emitted["word"].to_pylist(), emitted["count"].to_pylist(), strict=True))
     recounted = _recount(spark, rows)
     wrong = [word for word in recounted.keys() | newest.keys() if recounted.get(word) != newest.get(word)]

@@ -21,7 +21,7 @@ logger = logging.getLogger("meander")
 
 LOOK_EVERY_S = 0.1
 MAX_DECISIONS = 1000
-NOT_FOR_BALANCERS = ("at", "mode", "operator", "dry_run", "workers")
+NOT_FOR_BALANCERS = ("at", "mode", "operator", "workers")
 
 
 class Balanced(Movable, Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -60,6 +60,13 @@ class Decision:
     imbalance: float
     workers: int
     bins: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain texts and numbers, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.operator} after version {self.version}: {self.action}, {self.reason}"
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,51 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from meander.clock import Clock, SystemClock
 
 logger = logging.getLogger("meander")
 
-Listener = Callable[[dict[str, Any]], None]
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a query.
+
+    Args:
+        name: what: a phase of a migration (planned, copying, ready, flipped, released, finished), workers, lost,
+            executors, balancer, accepted, refused, ..
+        time_ms: when, in milliseconds since 1970.
+        version: the version that it happened in, of a query of Meander's own.
+        migration: the number of the migration, and `step` that of its step, where it is about one.
+        facts: everything else, by name, in JSON's types.
+    """
+
+    name: str
+    time_ms: int
+    version: int | None = None
+    migration: int | None = None
+    step: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """One flat object, ready for JSON; its name is called `event`.
+
+        >>> Event("lost", 5, version=3, facts={"workers": [1]}).to_dict()
+        {'time_ms': 5, 'event': 'lost', 'version': 3, 'workers': [1]}
+        """
+        about = {"version": self.version, "migration": self.migration, "step": self.step}
+        given = {name: value for name, value in about.items() if value is not None}
+        return {"time_ms": self.time_ms, "event": self.name, **given, **self.facts}
+
+    def __str__(self) -> str:
+        facts = {name: value for name, value in self.to_dict().items() if name not in ("time_ms", "event")}
+        return " ".join([self.name, *(f"{name}={value}" for name, value in facts.items())])
+
+
+Listener = Callable[[Event], None]
 
 MAX_ENTRIES = 1000
 MAX_WAITING = 10_000
@@ -29,10 +66,10 @@ class EventLog:
 
     def __init__(self, clock: Clock | None = None, background: bool = True) -> None:
         """Without `background`, listeners are called by `deliver` alone, in its thread."""
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[Event] = []
         self._clock, self._background = clock or SystemClock(), background
         self._listeners: tuple[Listener, ...] = ()
-        self._waiting: deque[tuple[dict[str, Any], tuple[Listener, ...]]] = deque()
+        self._waiting: deque[tuple[Event, tuple[Listener, ...]]] = deque()
         self._thread: threading.Thread | None = None
         """What calls the listeners now."""
         self._changed = threading.Condition()
@@ -50,7 +87,8 @@ class EventLog:
     def emit(self, event: str, **facts: Any) -> None:
         """Add an event; those who listen now are called soon."""
         with self._changed:
-            entry = {"time_ms": self._clock.wall_ms(), "event": event, **facts}
+            about = {name: facts.pop(name) for name in ("version", "migration", "step") if name in facts}
+            entry = Event(event, self._clock.wall_ms(), **about, facts=facts)
             self.entries.append(entry)
             del self.entries[:-MAX_ENTRIES]
             logger.debug("%s", entry)
@@ -89,8 +127,8 @@ class EventLog:
                     _call(listener, entry)
 
 
-def _call(listener: Listener, entry: dict[str, Any]) -> None:
+def _call(listener: Listener, entry: Event) -> None:
     try:
         listener(entry)
     except (Exception, SystemExit):
-        logger.warning("a listener of %s has failed; the query goes on", entry["event"], exc_info=True)
+        logger.warning("a listener of %s has failed; the query goes on", entry.name, exc_info=True)

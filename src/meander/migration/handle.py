@@ -13,7 +13,7 @@ from meander.clock import Clock, SystemClock
 from meander.errors import MeanderError, MigrationFailed
 from meander.migration.movable import EngineStatus, MigrationState, Movable, Recruits, StaleLedger
 from meander.migration.orders import Phase
-from meander.migration.report import Latency, MigrationReport, Progress, progress_bar
+from meander.migration.report import Latency, Report, Progress, progress_bar
 from meander.migration.request import Proposal, Request
 from meander.migration.steps import Budget, Step
 from meander.planning import Plan
@@ -113,13 +113,13 @@ class Migration:
         return next((str(phase) for phase in ahead if phase not in (Phase.FLIPPED, Phase.RELEASED)), "releasing")
 
     @property
-    def report(self) -> MigrationReport:
+    def report(self) -> Report:
         """What it was and did to the stream, so far or in all."""
         now, progress, versions, last = self.engine.status(), self.progress, self.versions, self._last_version
         during = [each.took_ms for each in now.times if each.version in versions]
         after = [each.took_ms for each in now.times if last is not None and each.version > last]
         end_s = self._clock.now_s() if self._ended_s is None else self._ended_s
-        return MigrationReport(
+        return Report(
             mode=self.request.mode.name, outcome=self.status, reason=self.reason,
             planner=next(iter(self.plans.values())).planner if self.plans else self._planner,
             planner_ms=self.proposal.planner_ms,

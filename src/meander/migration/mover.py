@@ -45,6 +45,8 @@ class Mover:
 
     def request(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Request:
         """Check options and make a request of them."""
+        if "dry_run" in options:
+            raise InvalidOption(f"{kind} has no option 'dry_run': plan_{kind} takes the same, and moves nothing")
         if kind == "move":
             for unfit in sorted({"planner", "tau"} & options.keys()):
                 raise InvalidOption(
@@ -57,13 +59,13 @@ class Mover:
             self._clock.wall_ms() / 1000,
         )  # fmt: skip
 
-    def migrate(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Migration | Proposal:
-        """Move bins as asked; with `dry_run` only say what would move."""
-        options = dict(options)
-        dry_run = options.pop("dry_run", False)
+    def plan(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Proposal:
+        """Say what would move, and move nothing."""
+        return self.engine.propose(self.request(kind, operator, options))
+
+    def migrate(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Migration:
+        """Move bins as asked."""
         request = self.request(kind, operator, options)
-        if dry_run:
-            return self.engine.propose(request)
         proposal = self.engine.draft(request)
         self.engine.check_active("move its bins")
         return self.move(request, proposal)

@@ -69,7 +69,7 @@ def at_share(ascending: Sequence[float], share: float) -> float:
 
 
 @dataclass(frozen=True)
-class MigrationReport:
+class Report:
     """What a migration was and what it did to the stream.
 
     Args:

@@ -210,15 +210,16 @@ def _number(cell: object) -> float | None:
         return None
 
 
-def counts_from_events(events: Iterable[Mapping[str, Any]]) -> Series:
-    """Return the worker counts in a list of events, such as `query.events`.
+def counts_from_events(events: Iterable[Any]) -> Series:
+    """Return the worker counts in a list of events: `query.events`, or what their `to_dict()` gives.
 
     Only events named "workers" have them. A query remembers its last 1000 events of all kinds, and none from before
     it was started; what shall last is written to a file by `query.on_event`, see `read_counts`.
     """
     entries = listed("events", events)
     times_ms, counts = [], []
-    for number, event in enumerate(entries, 1):
+    for number, entry in enumerate(entries, 1):
+        event = entry.to_dict() if hasattr(entry, "to_dict") else entry
         if not isinstance(event, Mapping):
             raise InvalidOption(f"event {number} is {kind(event)}; events are objects with time_ms and event")
         if event.get("event") != "workers":

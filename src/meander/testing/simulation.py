@@ -321,7 +321,7 @@ class Simulation:
 
     @property
     def _has_lost_workers(self) -> bool:
-        return any(each["event"] == "lost" for each in self.query.driver.events.entries)
+        return any(each.name == "lost" for each in self.query.driver.events.entries)
 
     def _look(self) -> None:
         """Look at every commit that has come since the last look."""

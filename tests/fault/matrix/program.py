@@ -140,7 +140,7 @@ class Order:
 
     @property
     def _has_copied(self) -> bool:
-        return any(each["event"] == "copying" for each in self.query.events) or not self.query.is_active
+        return any(each.name == "copying" for each in self.query.events) or not self.query.is_active
 
     def _settle_move(self) -> None:
         """Let a migration end; who has lost its executor for good ends it too."""

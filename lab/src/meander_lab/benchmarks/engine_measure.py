@@ -44,17 +44,17 @@ def measured(running: Running, rows: int, drop: int) -> Measured:
     """The figures of a run so far, without its first batches; the parts are medians."""
     progress = running.progress()[drop:]
     kept = {each["batchId"] for each in progress}
-    mine = [each for each in running.ours.recent_progress if each["batch"] in kept] if running.ours else []
-    slowest = [max((worker["spent_ms"] for worker in each["workers"]), key=lambda ms: ms["busy"]) for each in mine]
-    last = mine[-1]["workers"] if mine else []
+    mine = [each for each in running.ours.recent_progress if each.batch in kept] if running.ours else []
+    slowest = [max((worker.spent_ms for worker in each.workers), key=lambda ms: ms["busy"]) for each in mine]
+    last = mine[-1].workers if mine else ()
     return Measured(
         rows,
         [float(each["durationMs"]["triggerExecution"]) for each in progress],
         medians([each["durationMs"] for each in progress]),
-        medians([each["spent_ms"] for each in mine]),
+        medians([each.spent_ms for each in mine]),
         medians(slowest),
-        sum(worker["state_rows"] for worker in last),
-        sum(worker["state_bytes"] for worker in last),
+        sum(worker.state_rows for worker in last),
+        sum(worker.state_bytes for worker in last),
     )
 
 

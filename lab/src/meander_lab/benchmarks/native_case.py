@@ -209,8 +209,8 @@ class NativeStage:
                     handle.cancel()
                     raise TimeoutError(f"it was not over within {MOVING_S:.0f} s: {handle.progress}")
             finally:
-                arrived = [each for each in self.attached.events[heard:] if each["event"] == "arrived"]
-                phase.moved = sum(len(each["partitions"]) for each in arrived)
+                arrived = [each for each in self.attached.events[heard:] if each.name == "arrived"]
+                phase.moved = sum(len(each.facts["partitions"]) for each in arrived)
                 phase.seconds, phase.remarks = handle.report.duration_s, list(handle.report.remarks)
             self.until_executors(executors)
             self.settle()

@@ -30,7 +30,7 @@ def live(stage: NativeStage) -> None:
         try:
             _steered(stage, attached)
         finally:
-            tell("events", events=attached.events)
+            tell("events", events=[each.to_dict() for each in attached.events])
             stage.attached = None
 
 

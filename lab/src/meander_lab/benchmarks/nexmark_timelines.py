@@ -110,8 +110,9 @@ class TimelineStage:
 
     def state(self) -> dict[str, int]:
         """Rows and bytes of state that all workers have."""
-        workers = (self.system.query.last_progress or {"workers": []})["workers"]
-        return {name: sum(each[name] for each in workers) for name in ("state_rows", "state_bytes")}
+        last = self.system.query.last_progress
+        workers = last.workers if last else ()
+        return {name: sum(getattr(each, name) for each in workers) for name in ("state_rows", "state_bytes")}
 
 
 @contextmanager

@@ -264,7 +264,7 @@ def _show_rows(console: Console, outcome: NexmarkOutcome) -> None:
 def _tell(console: Console, name: str, outcome: NexmarkOutcome, target: Path | None) -> None:
     where = f" in {target}" if target is not None else ""
     console.print(f"{name}: {outcome.rows.num_rows:,} result rows{where}", markup=False, soft_wrap=True)
-    took = [sum(each["spent_ms"].values()) for each in outcome.batches if each["tick"] == 0][LEFT_OUT:]
+    took = [each.took_ms for each in outcome.batches][LEFT_OUT:]
     spent = f"; a batch took {statistics.median(took):.0f} ms, at most {max(took):.0f} ms" if took else ""
     console.print(
         f"{outcome.events:,} events read in {outcome.seconds:.1f} s{spent}; {outcome.late:,} came too late",

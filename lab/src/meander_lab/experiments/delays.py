@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,8 +64,3 @@ def longest_gap_s(ended_ms: Sequence[int], first_s: float, last_s: float) -> flo
     ends = np.sort(np.asarray(ended_ms, np.float64)) / 1e3
     gaps = [after - before for before, after in pairwise(ends) if before < last_s and after > first_s]
     return float(max(gaps, default=0.0))
-
-
-def state_bytes(progress: Mapping[str, Any]) -> int:
-    """How large the state of all workers was in a version."""
-    return sum(part["state_bytes"] for part in progress["workers"])

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from meander.errors import Infeasible
 from meander_lab.experiments import finding as f
 from meander_lab.experiments.arrivals import arrivals
-from meander_lab.experiments.delays import state_bytes
 from meander_lab.experiments.finding import Finding
 from meander_lab.experiments.live import Live, SearchRun
 from meander_lab.experiments.setting import History, Setting
@@ -75,7 +74,7 @@ def _begin_again(run: SearchRun, planner: str, origin: Mapping[str, Sequence[int
 
 def _migrated(live: Live, run: SearchRun, planner: str) -> dict[str, Any]:
     timing, query = live.timing, run.query
-    state = state_bytes(query.last_progress or {"workers": []})
+    state = query.last_progress.state_bytes if query.last_progress else 0
     begun_s = time.time()
     move = _rescaled(run, planner)
     run.until(begun_s + timing.after_s, f"after the migration by {planner}")

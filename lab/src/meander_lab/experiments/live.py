@@ -205,7 +205,7 @@ class SearchRun:
         if problem is not None:
             raise problem
         # Only the last thousand versions can be looked back on.
-        self.ended_ms.update({each["version"]: each["ended_ms"] for each in self.query.recent_progress})
+        self.ended_ms.update({each.version: each.ended_ms for each in self.query.recent_progress})
 
     def until(self, moment_s: float, what: str) -> None:
         """Wait until a moment, in seconds since 1970."""

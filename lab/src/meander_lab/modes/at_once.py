@@ -69,8 +69,8 @@ def rows_of_first_batch(run: QueryRun, version: int) -> int | None:
         if not run.is_active:
             raise MigrationFailed("the query ended before it had made a version on the new assignment")
         for each in list(run.driver.loop.progress):
-            if each["version"] > version and each["tick"] == 0:
-                return int(each["rows"])
+            if each.version > version and each.tick == 0:
+                return each.rows
         if not run.stream.is_quiet:
             busy_s = clock.now_s()
         clock.sleep(LOOK_EVERY_S)

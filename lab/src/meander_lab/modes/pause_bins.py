@@ -93,7 +93,7 @@ class WaitBuffer:
                 migration.note_hold(0, held_ms)
             self._advance(loop, replace(batch, rows=kept, tick=batch.tick + 1), moving, None)
             if migration is not None:
-                migration.note_hold(int(loop.progress[-1]["rows"]))
+                migration.note_hold(loop.progress[-1].rows)
 
     def finish(self, loop: BatchLoop, batch: Batch) -> None:
         """Make the second version of a batch, if it is missing."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from meander import sinks
+from meander.engine.driver.version_progress import VersionProgress
 from meander.errors import InvalidOption, MigrationFailed
 from meander.progress import Tell, nobody
 from meander.scheduling import schedules
@@ -20,7 +21,7 @@ from meander_lab.nexmark.queries import Options, QueryDefinition
 
 if TYPE_CHECKING:
     from meander.migration.handle import Migration
-    from meander.migration.report import MigrationReport
+    from meander.migration.report import Report
     from meander.streams import Query
     from meander_lab.nexmark.streams import Events
 
@@ -70,22 +71,22 @@ class NexmarkOutcome:
 
     Args:
         rows: the final result, in order of its columns.
-        batches: the progress of every version, as `query.recent_progress` has it.
+        batches: the progress of every batch, as `query.recent_progress` has it.
         moves: what was moved on the way.
         late: rows that came too late to count.
         seconds: how long the query ran.
     """
 
     rows: pa.Table
-    batches: list[dict[str, Any]]
-    moves: list[MigrationReport]
+    batches: list[VersionProgress]
+    moves: list[Report]
     late: int
     seconds: float
 
     @property
     def events(self) -> int:
         """How many events the query has read, of the kinds it reads."""
-        return sum(each["rows"] for each in self.batches)
+        return sum(each.rows for each in self.batches)
 
 
 @dataclass
@@ -100,7 +101,7 @@ class NexmarkRun:
     bins: int = 256
     tell: Tell = nobody
     settings: Mapping[str, Any] = field(default_factory=dict)
-    _seen: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _seen: dict[int, VersionProgress] = field(default_factory=dict)
     _began: float = 0.0
 
     def go(self, checkpoint: str | Path | None = None) -> NexmarkOutcome:
@@ -132,7 +133,7 @@ class NexmarkRun:
             self._final(sink.to_arrow(), stream.schema),
             batches,
             [move.report for move in moves],
-            sum(each["late"] for each in batches),
+            sum(each.late for each in batches),
             seconds,
         )
 
@@ -179,10 +180,10 @@ class NexmarkRun:
         if self.input.seconds is not None:
             return (time.monotonic() - self._began) / self.input.seconds
         assert self.input.batches is not None
-        return (max((each["batch"] for each in self._seen.values()), default=-1) + 1) / self.input.batches
+        return (max((each.batch for each in self._seen.values()), default=-1) + 1) / self.input.batches
 
     def _look(self, query: Query) -> None:
-        self._seen.update({each["version"]: each for each in query.recent_progress})
+        self._seen.update({each.version: each for each in query.recent_progress})
 
 
 def quarter(owner: Sequence[int]) -> dict[int, int]:

@@ -21,12 +21,13 @@ from meander.checkpoint.retention import Sweeper
 from meander.checkpoint.spark_logs import Durability, has_begun, offsets_of
 from meander.clock import Clock
 from meander.engine.driver.attempts import Attempts, Stopped
-from meander.engine.driver.commit import VersionReports, operator_commits, progress_of
+from meander.engine.driver.commit import VersionReports, operator_commits
 from meander.engine.driver.delivery import Delivery
 from meander.engine.driver.hook import BatchHook, pending_hook
 from meander.engine.driver.monitor import Monitor
 from meander.engine.driver.ports import BatchStream, OutputLost, Rows, SinkToken
 from meander.engine.driver.settings import Settings
+from meander.engine.driver.version_progress import VersionProgress
 from meander.errors import CheckpointError, QueryFailed
 from meander.migration.movable import VersionTime
 from meander.types import WorkerId
@@ -69,7 +70,7 @@ class BatchLoop:
         self.lock = threading.Lock()
         self.hook: BatchHook | None = pending_hook(self.log)
         """What makes the versions of a batch in its own way."""
-        self.progress: list[Json] = before.progress if before else []
+        self.progress: list[VersionProgress] = before.progress if before else []
         self.times: list[VersionTime] = before.times if before else []
         """How long the last versions took."""
         self.misrouted: int = before.misrouted if before else 0
@@ -261,8 +262,8 @@ class BatchLoop:
         spent_s = {"plan": result.planned_s, "operate": operated - began - result.planned_s}
         spent_s |= {"sink": written - operated, "commit": clock.now_s() - written}
         flipped = len(self.coordinator.orders.flips)
-        self.progress.append(progress_of(commit, reports, flipped, spent_s))
-        self.times.append(VersionTime(version, sum(self.progress[-1]["spent_ms"].values())))
+        self.progress.append(VersionProgress.of(commit, reports, flipped, spent_s))
+        self.times.append(VersionTime(version, self.progress[-1].took_ms))
         for history in (self.progress, self.times):
             del history[:-MAX_PROGRESS]
 

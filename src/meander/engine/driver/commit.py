@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from meander.checkpoint.entries import Commit, FileRef, Json, OperatorCommit, SnapshotRef
+from meander.checkpoint.entries import Commit, FileRef, OperatorCommit, SnapshotRef
 from meander.engine.worker.messages import TaskReport
 from meander.migration.ledger import BinCounts, Owners
 from meander.operators.operator import BinnedOperator
@@ -155,34 +155,3 @@ def operator_commits(
             )
         )
     return tuple(commits)
-
-
-def progress_of(commit: Commit, reports: VersionReports, flipped: int, spent_s: Mapping[str, float]) -> Json:
-    """What a version did, for people: rows, milliseconds, and each worker's part."""
-    whole_s = sum(spent_s.values())
-    return {
-        "version": commit.version,
-        "batch": commit.batch,
-        "tick": commit.tick,
-        "rows": commit.rows,
-        "late": commit.late,
-        "dead": commit.dead,
-        "ended_ms": commit.time_ms,
-        "emitted": sum(report.emitted for report in reports.by_operator[-1]),
-        "flipped": flipped,
-        "copied": reports.total("copied"),
-        "misrouted": reports.total("misrouted"),
-        "rows_per_s": commit.rows / whole_s if whole_s else 0.0,
-        "spent_ms": {name: round(spent * 1000, 1) for name, spent in spent_s.items()},
-        "workers": [
-            {
-                "operator": report.operator,
-                "worker": report.worker,
-                "rows": report.rows,
-                "state_rows": int(report.state_rows.sum()),
-                "state_bytes": int(report.state_bytes.sum()),
-                "spent_ms": dict(report.spent_ms),
-            }
-            for report in reports.reports
-        ],
-    }

@@ -6,8 +6,9 @@ import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +28,12 @@ MAX_SAMPLES = 64
 ROWS = ("rows",)
 
 
-class Loads(list[int]):
-    """How many rows each bin had in the last batch; beside it, what Ls-Stream's balancer looks at.
+@dataclass(frozen=True)
+class Loads:
+    """What each bin had to do in the last batch, and how that is spread: what Ls-Stream's balancer looks at.
 
-    Attributes:
+    Args:
+        rows: how many rows each bin had.
         stored: rows each bin had stored when the batch came, by side: "left" and "right" for a join, else "rows".
         queued: rows of each bin that came to be joined with the other side, and such as wait, by side.
         memory: stored and queued rows of each bin (eq. 7).
@@ -44,20 +47,49 @@ class Loads(list[int]):
         sojourn_s: mean seconds that a row stays at each worker (eq. 20); infinite where mu <= E.
     """
 
-    def __init__(self, rows: Sequence[int], sides: Sequence[str], samples: Sequence[Sample], workers: Sequence[int]):
-        super().__init__(rows)
+    rows: list[int]
+    stored: Mapping[str, list[float]]
+    queued: Mapping[str, list[float]]
+    memory: list[float]
+    computing: list[float]
+    gamma: float | None
+    load: list[float]
+    by_worker: Mapping[WorkerId, float]
+    imbalance: float
+    arrivals: Mapping[WorkerId, float]
+    service: Mapping[WorkerId, float]
+    sojourn_s: Mapping[WorkerId, float]
+
+    @classmethod
+    def of(cls, rows: Sequence[int], sides: Sequence[str], samples: Sequence[Sample], workers: Sequence[int]) -> Loads:
+        """What the samples of the last batches say of bins that had these rows."""
         nothing = tuple(np.zeros(len(rows)) for _ in sides)
         resources = Resources(samples[-1].stored, samples[-1].waiting) if samples else Resources(nothing, nothing)
-        self.stored = {side: each.tolist() for side, each in zip(sides, resources.stored, strict=True)}
-        self.queued = {side: each.tolist() for side, each in zip(sides, resources.queued, strict=True)}
-        self.gamma, self.load = resources.gamma, resources.load.tolist()
-        self.memory, self.computing = resources.memory.tolist(), resources.computing.tolist()
         view = LoadWindow.of(samples, workers) if samples else None
-        self.by_worker: Mapping[WorkerId, float] = view.loads if view else {}
-        self.imbalance = view.imbalance if view else 0.0
-        self.arrivals: Mapping[WorkerId, float] = view.input_rate if view else {}
-        self.service: Mapping[WorkerId, float] = view.service if view else {}
-        self.sojourn_s: Mapping[WorkerId, float] = view.sojourn_s if view else {}
+        return cls(
+            rows=list(rows),
+            stored={side: each.tolist() for side, each in zip(sides, resources.stored, strict=True)},
+            queued={side: each.tolist() for side, each in zip(sides, resources.queued, strict=True)},
+            memory=resources.memory.tolist(),
+            computing=resources.computing.tolist(),
+            gamma=resources.gamma,
+            load=resources.load.tolist(),
+            by_worker=view.loads if view else {},
+            imbalance=view.imbalance if view else 0.0,
+            arrivals=view.input_rate if view else {},
+            service=view.service if view else {},
+            sojourn_s=view.sojourn_s if view else {},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        of_mean = sum(self.by_worker.values()) / len(self.by_worker) if self.by_worker else 0.0
+        shares = [f"{worker}: {load / of_mean:.2f}" for worker, load in self.by_worker.items() if of_mean]
+        spread = f"; load of the mean by worker {', '.join(shares)}" if shares else ""
+        return f"{sum(self.rows):,} rows in {len(self.rows)} bins, imbalance {self.imbalance:.2f}{spread}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +153,7 @@ class Monitor:
     def loads(self, operator: int, rows: Sequence[int], workers: Sequence[int]) -> Loads:
         """What is known of the bins of an operator that had these rows in the last version."""
         samples = [each.sample for each in self._last(operator)[-WINDOW:]]
-        return Loads(rows, self.operators[operator].stores or ROWS, samples, workers)
+        return Loads.of(rows, self.operators[operator].stores or ROWS, samples, workers)
 
     def _last(self, operator: int) -> list[BatchCounts]:
         with self._lock:
