@@ -32,6 +32,7 @@ from meander.native.observation import Observation
 from meander.native.placement import StatePlacement, is_loaded
 from meander.native.publish import Publication
 from meander.options import positive, whole, worker_id
+from meander.pictures import many
 from meander.types import WorkerId
 
 if TYPE_CHECKING:
@@ -98,6 +99,11 @@ class Attached:
 
     def __exit__(self, *_: object) -> None:
         self.detach()
+
+    def __repr__(self) -> str:
+        state = "running" if self.query.isActive else "ended"
+        name = self.query.name or self.query.id
+        return f"<Attached {name}: {many(len(self.executors), 'executor')}, {self._engine.bins} partitions, {state}>"
 
     # --- what one sees -----------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from meander.migration.mover import Mover, operators_of
 from meander.migration.request import Proposal
 from meander.options import whole
 from meander.outlook import Outlook, Transitions
+from meander.pictures import bin_strip, facts, many
 from meander.types import BinId, OperatorId, WorkerId
 
 
@@ -52,6 +53,16 @@ class Query:
             workers = tuple(sorted({*driver.record.workers, *protocol.workers}))
             proposal = Proposal({}, protocol.steps, bins, size, 0, workers)
             self._mover.resume(protocol.migration, proposal, protocol.budget)
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_active else "failed" if self.exception() else "stopped"
+        return f"<Query {self.name or self.id}: version {self.version}, {many(len(self.workers), 'worker')}, {state}>"
+
+    def _repr_html_(self) -> str:
+        last, move = self.last_progress, self.migration
+        shown = {"last batch": last or "none yet", "migration": "none" if move is None else move.progress}
+        strips = [bin_strip(owners, name) for name, owners in self.assignment.items()]
+        return facts(repr(self).strip("<>"), shown, *strips)
 
     @property
     def name(self) -> str | None:

@@ -44,13 +44,18 @@ if TYPE_CHECKING:
 __all__ = ["ConnectedStreams", "KeyedStream", "Query", "Stream", "WindowedStream", "stream"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stream:
     """Rows on their way: those of a streaming DataFrame, or the output of operators over it."""
 
     source: DataFrame | RowSource
     schema: pa.Schema
     nodes: tuple[OperatorNode, ...] = ()
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{each.name} {each.type}" for each in self.schema)
+        operators = "".join(f", {node.operator.name}" for node in self.nodes)
+        return f"<Stream{operators}: {columns}>".replace("<Stream, ", "<Stream of ")
 
     def key_by(self, *key: str | Column) -> KeyedStream:
         """The same rows, cut into bins by these columns; without any, all rows have one key.
@@ -193,7 +198,7 @@ def _start(
     return query
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KeyedStream:
     """Rows cut into bins by their key, waiting for an operator.
 
@@ -204,6 +209,9 @@ class KeyedStream:
     key: tuple[str, ...]
     columns: Mapping[str, Any] = field(default_factory=dict)
     """Key columns that have to be computed first, as Spark expressions."""
+
+    def __repr__(self) -> str:
+        return f"<KeyedStream by {', '.join(self.key)} of {self.stream}>"
 
     def count(self, name: str = "count") -> Stream:
         """How many rows each key has had so far."""

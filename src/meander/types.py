@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import NamedTuple, NewType
 
 from meander.errors import InvalidPlan
+from meander.pictures import bin_strip, many
 
 BinId = NewType("BinId", int)
 WorkerId = NewType("WorkerId", int)
@@ -58,7 +59,7 @@ def is_contiguous(owner: Sequence[WorkerId]) -> bool:
     return len(pieces) == len({piece.worker for piece in pieces})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Assignment:
     """Who owns each bin, and since which batch.
 
@@ -79,6 +80,12 @@ class Assignment:
     def initial(cls, owner: Sequence[int], batch: int = 0) -> Assignment:
         """Return the assignment in which every bin has had its owner since `batch`."""
         return cls(tuple(map(WorkerId, owner)), (BatchId(batch),) * len(owner))
+
+    def __repr__(self) -> str:
+        return f"<Assignment: {many(len(self.owner), 'bin')} on {many(len(self.workers), 'worker')}>"
+
+    def _repr_html_(self) -> str:
+        return bin_strip(self.owner)
 
     @property
     def workers(self) -> tuple[WorkerId, ...]:

@@ -127,7 +127,7 @@ def test_a_package_says_what_it_is_for_and_what_may_not_enter(name):
 
 # --- private things ------------------------------------------------------------------------------
 
-OF_THE_LANGUAGE = {"_replace", "_asdict", "_fields", "_make", "_exit", "_getframe"}
+OF_THE_LANGUAGE = {"_repr_html_", "_replace", "_asdict", "_fields", "_make", "_exit", "_getframe"}
 """Names with an underscore that are public: of named tuples, of os and of sys."""
 
 OF_SPARK = {"_jvm", "_jsc", "_jdf", "_jc", "_jsq", "_jsparkSession", "_gateway", "_active_spark_context"}

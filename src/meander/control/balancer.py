@@ -15,6 +15,7 @@ from meander.migration.handle import Migration
 from meander.migration.movable import Movable
 from meander.migration.mover import Mover
 from meander.migration.request import Proposal, Request
+from meander.pictures import many
 from meander.planning import planners
 
 logger = logging.getLogger("meander")
@@ -56,6 +57,10 @@ class Balancer:
         self._seen: dict[int, int] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="meander-balancer", daemon=True)
+
+    def __repr__(self) -> str:
+        state = "looking" if self.is_active else "stopped"
+        return f"<Balancer: {many(len(self._decisions), 'decision')}, {state}>"
 
     @property
     def decisions(self) -> list[Decision]:

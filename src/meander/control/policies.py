@@ -39,7 +39,7 @@ class View:
     is_moving: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Decision:
     """What was decided after a version: to stay, to balance or to rescale; why; and what was moved for it.
 
@@ -64,6 +64,9 @@ class Decision:
     def to_dict(self) -> dict[str, Any]:
         """Plain texts and numbers, ready for JSON."""
         return asdict(self)
+
+    def __repr__(self) -> str:
+        return f"<Decision {self}>"
 
     def __str__(self) -> str:
         return f"{self.operator} after version {self.version}: {self.action}, {self.reason}"

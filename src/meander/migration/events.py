@@ -18,7 +18,7 @@ from meander.clock import Clock, SystemClock
 logger = logging.getLogger("meander")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Event:
     """Something that happened to a query.
 
@@ -47,6 +47,9 @@ class Event:
         about = {"version": self.version, "migration": self.migration, "step": self.step}
         given = {name: value for name, value in about.items() if value is not None}
         return {"time_ms": self.time_ms, "event": self.name, **given, **self.facts}
+
+    def __repr__(self) -> str:
+        return f"<Event {self}>"
 
     def __str__(self) -> str:
         facts = {name: value for name, value in self.to_dict().items() if name not in ("time_ms", "event")}

@@ -13,7 +13,7 @@ from meander.clock import Clock, SystemClock
 from meander.errors import MeanderError, MigrationFailed
 from meander.migration.movable import EngineStatus, MigrationState, Movable, Recruits, StaleLedger
 from meander.migration.orders import Phase
-from meander.migration.report import Latency, Report, Progress, progress_bar
+from meander.migration.report import Latency, Progress, Report, progress_bar
 from meander.migration.request import Proposal, Request
 from meander.migration.steps import Budget, Step
 from meander.planning import Plan
@@ -53,6 +53,9 @@ class Migration:
         """Whether it begins in the caller's thread, so that nothing can happen while it waits for its time."""
         self._cancelled, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="meander-migration", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<Migration {'' if self.number is None else self.number}: {self.progress}>".replace(" :", ":")
 
     # --- what one sees ---------------------------------------------------------------------
 

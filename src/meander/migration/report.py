@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from meander.pictures import facts, many
 from meander.types import Bytes
 
 
@@ -34,11 +35,15 @@ class Progress:
     eta_s: float | None = None
     unit: str = "bins"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, ready for JSON."""
+        return asdict(self)
+
     def __str__(self) -> str:
         left = "" if self.eta_s is None else f", about {self.eta_s:.0f} s left"
         size = f"{self.bytes:,.0f} of {self.of_bytes:,.0f} bytes"
         step = f"step {self.steps} of {self.of_steps}"
-        return f"{self.phase}: {self.bins} of {self.of_bins} {self.unit}, {size}, {step}{left}"
+        return f"{self.phase}: {self.bins} of {many(self.of_bins, self.unit.removesuffix('s'))}, {size}, {step}{left}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def at_share(ascending: Sequence[float], share: float) -> float:
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What a migration was and what it did to the stream.
 
@@ -112,25 +117,34 @@ class Report:
     remarks: tuple[str, ...] = ()
     """What did not go as it should, or should be known of the plan, a sentence each."""
 
+    def __repr__(self) -> str:
+        return f"<Report {str(self).partition(chr(10))[0]}>"
+
+    def _repr_html_(self) -> str:
+        first, *lines = str(self).splitlines()
+        rows = {"what": first, **{f"{at}": line.strip() for at, line in enumerate(lines, 1)}}
+        return facts(f"migration: {self.outcome}", rows)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, ready for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
         native = self.mode == "native"
-        workers, bins, versions = ("executors", "partitions", "batches") if native else ("workers", "bins", "versions")
+        who, bin_, made = ("executor", "partition", ("batch", "batches")) if native else ("worker", "bin", ("version",))
 
         def line(name: str, latency: Latency | None) -> str:
             if latency is None:
                 return f"  {name:<7} none"
             worst = f"median {latency.median_ms:.0f} ms, p99 {latency.p99_ms:.0f} ms, worst {latency.max_ms:.0f} ms"
-            return f"  {name:<7} {worst} ({latency.count} {versions})"
+            return f"  {name:<7} {worst} ({many(latency.count, *made)})"
 
         reason = f" ({self.reason})" if self.reason else ""
-        who = f"{len(self.workers_before)} -> {len(self.workers_after)} {workers}"
+        change = f"{len(self.workers_before)} -> {many(len(self.workers_after), who)}"
         lines = [
-            f"{self.outcome}{reason}: {who}, {self.bins} {bins}, {self.bytes:,.0f} bytes in {self.steps} steps and "
-            f"{self.versions} {versions}, {self.duration_s:.1f} s",
+            f"{self.outcome}{reason}: {change}, {many(self.bins, bin_)}, {self.bytes:,.0f} bytes in "
+            f"{many(self.steps, 'step')} and {many(self.versions, *made)}, "
+            f"{self.duration_s:.1f} s",
             f"  planned by {self.planner} in {self.planner_ms:.1f} ms, moved {self.mode}, {self.schedule}",
             line("before", self.before),
             line("during", self.during),

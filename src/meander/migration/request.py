@@ -14,6 +14,7 @@ from meander.errors import Infeasible
 from meander.migration.ledger import Ledger
 from meander.migration.steps import Budget, CopyBudget, Step, joined
 from meander.options import whole, worker_id
+from meander.pictures import bin_strip, facts, many
 from meander.planning import Plan, Problem
 from meander.scheduling import schedule
 from meander.types import Bytes, WorkerId
@@ -109,7 +110,7 @@ class Request:
     releases: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Proposal:
     """What would move: a plan for each operator, the steps, and what that costs.
 
@@ -129,6 +130,39 @@ class Proposal:
     versions: int
     workers: tuple[WorkerId, ...]
     revision: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Proposal {self}>"
+
+    def __str__(self) -> str:
+        steps = many(len(self.steps), "step")
+        workers = ", ".join(map(str, self.workers))
+        return f"{many(self.bins, 'bin')}, {self.bytes:,.0f} bytes in {steps}, to workers {workers}"
+
+    def _repr_html_(self) -> str:
+        shown = {
+            "moves": f"{many(self.bins, 'bin')}, {self.bytes:,.0f} bytes",
+            "in": f"{many(len(self.steps), 'step')}, at least {many(self.versions, 'version')}",
+            **{f"note {number}": note for number, note in enumerate(self.notes, 1)},
+        }
+        pictures = [
+            bin_strip(owner, f"{name} {when}")
+            for name, plan in self.plans.items()
+            for when, owner in (("now", plan.before), ("then", plan.owner))
+        ]
+        return facts("proposal", shown, *pictures)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, ready for JSON."""
+        return {
+            "plans": {name: plan.to_dict() for name, plan in self.plans.items()},
+            "steps": [{"bytes": step.bytes, "moves": [list(move) for move in step.moves]} for step in self.steps],
+            "bins": self.bins,
+            "bytes": self.bytes,
+            "versions": self.versions,
+            "workers": list(self.workers),
+            "notes": list(self.notes),
+        }
 
     @property
     def notes(self) -> tuple[str, ...]:

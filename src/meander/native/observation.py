@@ -13,6 +13,7 @@ from typing import Any
 from meander.errors import InvalidOption
 from meander.measure import load_imbalance
 from meander.options import amount, kind, listed, whole
+from meander.pictures import facts, many
 
 WIDTH = 100
 SHOWN = 64
@@ -57,7 +58,7 @@ class ExecutorFigures:
     draining: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Observation:
     """A query as it was after one batch.
 
@@ -92,6 +93,15 @@ class Observation:
     def behind(self) -> bool:
         """Whether the last batch took longer than its trigger's interval."""
         return 0 < self.trigger_ms < self.batch_ms
+
+    def __repr__(self) -> str:
+        parts, executors = many(len(self.partitions), "partition"), many(len(self.executors), "executor")
+        return f"<Observation: {parts} on {executors}, imbalance {self.imbalance():.2f}>"
+
+    def _repr_html_(self) -> str:
+        shown = {"groups": ", ".join(self.groups), "imbalance (LI)": f"{self.imbalance():.2f}"}
+        shown |= {f"executor {name}": f"{load:,.0f} ms" for name, load in self.loads().items()}
+        return facts(repr(self).strip("<>"), shown)
 
     def held(self, group: str | None = None) -> dict[str, list[PartitionFigures]]:
         """The partitions of each executor, of one group or of all."""

@@ -17,6 +17,7 @@ from meander.control.window import LoadWindow, Sample
 from meander.engine.worker.messages import Numbers, TaskReport
 from meander.measure.load import Resources
 from meander.operators.operator import BinnedOperator
+from meander.pictures import facts, load_bars
 from meander.types import WorkerId
 
 logger = logging.getLogger("meander")
@@ -28,7 +29,7 @@ MAX_SAMPLES = 64
 ROWS = ("rows",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Loads:
     """What each bin had to do in the last batch, and how that is spread: what Ls-Stream's balancer looks at.
 
@@ -84,6 +85,13 @@ class Loads:
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, ready for JSON."""
         return asdict(self)
+
+    def __repr__(self) -> str:
+        return f"<Loads {self}>"
+
+    def _repr_html_(self) -> str:
+        shown = {"rows": f"{sum(self.rows):,}", "bins": len(self.rows), "imbalance (LI)": f"{self.imbalance:.2f}"}
+        return facts("loads", shown, load_bars(self.by_worker))
 
     def __str__(self) -> str:
         of_mean = sum(self.by_worker.values()) / len(self.by_worker) if self.by_worker else 0.0

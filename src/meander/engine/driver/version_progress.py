@@ -39,7 +39,7 @@ class WorkerProgress:
         return cls(operator, worker, report.rows, state_rows, state_bytes, dict(report.spent_ms))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VersionProgress:
     """What a version did.
 
@@ -98,6 +98,9 @@ class VersionProgress:
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, ready for JSON."""
         return asdict(self)
+
+    def __repr__(self) -> str:
+        return f"<VersionProgress {self}>"
 
     def __str__(self) -> str:
         what = f"batch {self.batch}" if self.tick == 0 else f"tick {self.tick} after batch {self.batch}"
