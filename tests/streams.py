@@ -31,7 +31,10 @@ STARTED_SOON = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _ARCHIVE = os.environ.get("MEANDER_JVM_ARCHIVE")
 _FROM_ARCHIVE = f" -XX:SharedArchiveFile={_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off" if _ARCHIVE else ""
 QUICK = STARTED_SOON + _FROM_ARCHIVE
-BRIEF: dict[str, Any] = {"spark__driver__extraJavaOptions": QUICK, "spark__executor__extraJavaOptions": QUICK}
+BRIEF: dict[str, Any] = {
+    "spark__driver__extraJavaOptions": QUICK, "spark__executor__extraJavaOptions": QUICK,
+    "spark__ui__enabled": False, "spark__sql__shuffle__partitions": 2,
+}  # fmt: skip
 """Settings for a Spark that does not live long: its JVMs are not worth compiling well for, only starting soon."""
 
 

@@ -242,6 +242,7 @@ class Attached:
         return self._plan("rescale", None, self._rescaled(executors, options, keywords))
 
     def _rescaled(self, executors: int, options: MoveOptions | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        self._placement.check_placeable()
         if self._placement.internals.is_elastic:
             raise InvalidOption(
                 "spark.dynamicAllocation.enabled is on, so Spark decides how many executors there are; turn it off to "
@@ -274,6 +275,7 @@ class Attached:
             InvalidOption: there is no such executor, it is the last one, or an option is not one that can be.
             QueryFailed: the query does not run any more.
         """
+        self._placement.check_placeable()
         name = str(executor)
         if name not in self.executors:
             raise InvalidOption(f"there is no executor {name!r}; there are: {', '.join(self.executors)}")
@@ -317,6 +319,7 @@ class Attached:
             InvalidOption: a partition, an executor or an option is not one that can be.
             QueryFailed: the query does not run any more.
         """
+        self._placement.check_placeable()
         return self._migrate("move", operator, _aimed(targets, options, keywords))
 
     def plan_move(
@@ -328,6 +331,7 @@ class Attached:
         **keywords: Any,
     ) -> Proposal:
         """What `move` would cost if it were asked now; it takes the same, raises the same, and moves nothing."""
+        self._placement.check_placeable()
         return self._plan("move", operator, _aimed(targets, options, keywords))
 
     def keep_balanced(
@@ -354,6 +358,7 @@ class Attached:
                 looks, rest_batches, gain; planner, and what the planner and the schedule take, as for `rebalance`.
         """
         self._engine.check_active("keep it balanced")
+        self._placement.check_placeable()
         if alpha is not None:
             options["alpha"] = alpha
         if self._placement.internals.is_elastic and {"least", "most"} & set(options):
@@ -365,7 +370,6 @@ class Attached:
         make = policy_factory(policy, options, self._engine.workers)
         policies = {group: make() for group in operators_of(operator, self.operators)}
         balancer = Balancer(self._engine, self._mover, policies, options, every_s)
-        self._placement.check_placeable()
         if self._balancer is not None:
             self._balancer.stop()
         self._balancer = balancer.start()
@@ -394,6 +398,7 @@ class Attached:
 
     def _check(self, kind: str, options: Mapping[str, Any]) -> None:
         self._engine.check_active("move its partitions")
+        self._placement.check_placeable()
         for unfit in NOT_FOR_ATTACHED:
             if unfit in options:
                 raise InvalidOption(f"{kind} has no option {unfit!r}: Spark's partitions move between batches, at once")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -26,6 +26,17 @@ from meander.options import whole
 from meander.outlook import Outlook, Transitions
 from meander.pictures import bin_strip, facts, many
 from meander.types import BinId, OperatorId, WorkerId
+
+SPARKS_NAMES = {
+    "awaitTermination": "await_termination(timeout_s)",
+    "isActive": "is_active",
+    "lastProgress": "last_progress",
+    "processAllAvailable": "process_all_available()",
+    "recentProgress": "recent_progress",
+    "runId": "id",
+    "status": "is_active, last_progress and migration",
+}
+"""What Spark's users look for, and what it is called."""
 
 
 class Companion(Protocol):
@@ -53,6 +64,10 @@ class Query:
             workers = tuple(sorted({*driver.record.workers, *protocol.workers}))
             proposal = Proposal({}, protocol.steps, bins, size, 0, workers)
             self._mover.resume(protocol.migration, proposal, protocol.budget)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        here = f"; it is called {SPARKS_NAMES[name]} here" if name in SPARKS_NAMES else ""
+        raise AttributeError(f"a query has no {name!r}{here}", name=name, obj=self)
 
     def __repr__(self) -> str:
         state = "running" if self.is_active else "failed" if self.exception() else "stopped"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meander.errors import InvalidOption
@@ -33,11 +35,7 @@ CHOSEN = {
     "spark.scheduler.revive.interval": "10ms",
     "spark.python.daemon.module": "meander.engine.spark.daemon",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.streaming.metricsEnabled": "false",
 }
 """What suits our queries; yours wins."""
 
@@ -49,9 +47,22 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
         master: Spark's master, by default two threads of this process: `local[2]`.
         app: the application's name.
         settings: further settings of Spark, with `__` for the dots: `spark__executor__memory="2g"`.
+
+    Returns:
+        The session that runs already, where there is one and it is fit; otherwise a new one.
+
+    Raises:
+        InvalidOption: there is no Java, a setting is one that must be otherwise, or a session runs already that cannot
+            run Meander safely.
+
+    Example:
+        >>> spark = me.session("local[4]", spark__sql__session__timeZone="UTC")    # doctest: +SKIP
     """
     from pyspark.sql import SparkSession
 
+    running = SparkSession.getActiveSession()
+    if running is None:
+        check_java()
     builder = SparkSession.builder.appName(app).master(master or os.environ.get("MEANDER_MASTER", "local[2]"))
     chosen = {**CHOSEN, **{name: value for name, (value, _) in REQUIRED.items()}}
     # Python workers are started with this Python; without it, with whatever python3 is first on their path.
@@ -62,6 +73,8 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
         if setting in REQUIRED and text != REQUIRED[setting][0]:
             raise InvalidOption(f"{setting} must be {REQUIRED[setting][0]}, not {text}; leave it out")
         chosen[setting] = text
+    if running is not None:
+        check(running, "a Spark session runs already, and it", "stop it (spark.stop()) and call me.session() again")
     for name, value in chosen.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -69,7 +82,23 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
     return spark
 
 
-def check(spark: SparkSession) -> None:
+def check_java() -> None:
+    """Say so in one sentence where there is no Java to start Spark with."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else shutil.which("java")
+    if java is None or (home and not os.access(java, os.X_OK)):
+        missing = f"JAVA_HOME is {home}, and no Java is there" if home else "there is no Java here"
+        raise InvalidOption(
+            f"Spark needs Java 17 or newer, and {missing}: install it (Debian, Ubuntu: apt-get install "
+            "openjdk-17-jre-headless; macOS: brew install openjdk@17), or set JAVA_HOME to one"
+        )
+
+
+def check(
+    spark: SparkSession,
+    who: str = "this Spark session",
+    remedy: str = "set them before Spark starts, or start it with me.session()",
+) -> None:
     """Refuse a session whose settings would break exactly-once, naming each with the value it must have."""
     from pyspark.sql import is_remote
 
@@ -86,10 +115,7 @@ def check(spark: SparkSession) -> None:
         if value != needed:
             wrong.append(f"{name} must be {needed}, not {value}")
     if wrong:
-        raise InvalidOption(
-            f"this Spark session cannot run Meander safely: {'; '.join(wrong)}; set them before Spark starts, "
-            "or use me.session()"
-        )
+        raise InvalidOption(f"{who} cannot run Meander safely: {'; '.join(wrong)}; {remedy}")
     version = spark.version
     if not version.startswith("4.3"):
         raise InvalidOption(f"Meander was made for Spark 4.3 and this is {version}; install pyspark 4.3")

@@ -8,12 +8,14 @@ Everything is checked before anything runs; the work itself is in `meander.engin
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from meander.checkpoint.identity import bins_of
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.gateway import Gateway
@@ -128,8 +130,8 @@ class Stream:
         sink: object,
         *,
         workers: int | None = None,
-        bins: int = 256,
-        trigger: Mapping[str, Any] | None = None,
+        bins: int | None = None,
+        trigger: str | Mapping[str, Any] | None = None,
         name: str | None = None,
         control: DataFrame | None = None,
         **settings: Any,
@@ -142,8 +144,10 @@ class Stream:
             workers: how many workers own the bins; by default one for each core of the executors, of which those that
                 Spark was set up with are waited for. A query that was rescaled while it ran stays so when it is
                 started again with the same number, or with none.
-            bins: into how many slices the keys are cut, for good; a power of two.
-            trigger: as in Spark: `{"processingTime": "1 second"}`, `{"availableNow": True}`.
+            bins: into how many slices the keys are cut, for good; a power of two. By default what the checkpoint has,
+                and 256 for a new one.
+            trigger: as in Spark, `{"processingTime": "1 second"}` or `{"availableNow": True}`; or shorter: "1 second",
+                "availableNow".
             name: the query's name, a-z, 0-9, _ and -.
             control: a stream of moves: a streaming DataFrame of (batch, bin, worker), and operator if there are
                 several. As of that batch the worker owns the bin; it is copied before, if there is time.
@@ -154,8 +158,11 @@ class Stream:
             raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")
         if isinstance(self.source, RowSource):
             raise InvalidOption("this stream has no rows of its own; run it with me.testing.harness")
+        folder = str(os.fspath(checkpoint))
+        if bins is None:
+            bins = bins_of(folder) or Settings.bins
         try:
-            chosen = Settings(str(os.fspath(checkpoint)), 1 if workers is None else workers, bins, name, **settings)
+            chosen = Settings(folder, 1 if workers is None else workers, bins, name, **settings)
         except TypeError as error:
             unknown = str(error).rpartition(" ")[2]
             known = ", ".join(Settings.__dataclass_fields__)
@@ -163,7 +170,7 @@ class Stream:
         if workers is None:
             cores = default_workers(Gateway(self.source.sparkSession), chosen.executors_within_s)
             chosen = replace(chosen, workers=cores)
-        return _start(self, chosen, sink, dict(trigger or {}), workers, control)
+        return _start(self, chosen, sink, trigger_of(trigger), workers, control)
 
     def with_node(self, node: OperatorNode) -> Stream:
         """The output of one more operator."""
@@ -171,6 +178,27 @@ class Stream:
 
 
 TRIGGERS = ("processingTime", "availableNow", "once")
+
+
+def trigger_of(trigger: object) -> dict[str, Any]:
+    """Spark's trigger, of what a user has given.
+
+    >>> trigger_of("10 seconds"), trigger_of("availableNow"), trigger_of(None)
+    ({'processingTime': '10 seconds'}, {'availableNow': True}, {})
+    """
+    if trigger is None:
+        return {}
+    if isinstance(trigger, str):
+        if trigger in ("availableNow", "once"):
+            return {trigger: True}
+        trigger = {"processingTime": trigger}
+    if not isinstance(trigger, Mapping) or len(trigger) > 1 or set(trigger) - set(TRIGGERS):
+        known = "'10 seconds', 'availableNow', or Spark's own, such as {'processingTime': '10 seconds'}"
+        raise InvalidOption(f"the trigger is {trigger!r}; give {known}")
+    every = trigger.get("processingTime")
+    if every is not None and not (isinstance(every, str) and re.fullmatch(r"\s*\d+\s*[a-z]+\s*", every)):
+        raise InvalidOption(f"the trigger's interval is {every!r}; write a number and a unit, such as '10 seconds'")
+    return dict(trigger)
 
 
 def _start(
@@ -181,12 +209,9 @@ def _start(
     requested: int | None,
     control: DataFrame | None,
 ) -> Query:
-    unknown = set(trigger) - set(TRIGGERS)
-    if unknown or len(trigger) > 1:
-        raise InvalidOption(f"the trigger {trigger} is none of Spark's that fit: one of {', '.join(TRIGGERS)}")
     if settings.at_end == "close" and not {"availableNow", "once"} & set(trigger):
         raise InvalidOption(
-            "at_end='close' is for a query that ends; start it with trigger={'availableNow': True}, or leave at_end out"
+            "at_end='close' is for a query that ends; start it with trigger='availableNow', or leave at_end out"
         )
     if control is not None:
         check_control(control)
@@ -259,7 +284,9 @@ class KeyedStream:
             emit: "update", the windows that changed, or "final", each window once when it has closed. By default
                 sessions are final and the others update.
         """
-        options = {"time": time, "size": size, "slide": slide, "gap": gap, "lateness": lateness, "emit": emit}
+        options: dict[str, Any] = {"time": time, "size": size, "slide": slide, "gap": gap, "lateness": lateness}
+        options["emit"] = emit
+        window(_keyed_schema(self), self.key, named={"count": "count"}, **options)  # what is wrong is said here
         return WindowedStream(self, options)
 
     def fold(self, function: Callable[..., Any], state: str, output: str, time: str | None = None) -> Stream:

@@ -271,3 +271,35 @@ def test_detaching_by_a_listener_does_not_wait_for_itself(spark):
     attached.spread()
     wait_until(lambda: spark.watch.ended.is_set(), "it is detached")
     wait_until(lambda: attached.migration.is_over, "and steers no more")
+
+
+def test_slips_of_a_request_are_named(spark):
+    handle = spark.attached
+    slips = {
+        "there is no executor '7'; there are: 0, 1, 2": lambda: handle.drain(7),
+        "rescale has no option 'planer'": lambda: handle.rescale(1, planer="free"),
+        "7 executors cannot share 6 state partitions": lambda: handle.rescale(7),
+        "there is no operator 'sum'; there are: 0:count": lambda: handle.spread(operator="sum"),
+        "tries is 0": lambda: handle.spread(tries=0),
+        "it is you who says": lambda: handle.move({0: 0}, planner="free"),
+        "no option 'tao'": lambda: handle.keep_balanced(tao=0.1),
+        "there is no policy 'pilot'; there are: straggler, threshold": lambda: handle.keep_balanced("pilot"),
+        "slack is -1": lambda: handle.keep_balanced("threshold", slack=-1),
+        "keep_balanced has no option 'at'": lambda: handle.keep_balanced(at="02:00"),
+        "every is 0": lambda: handle.keep_balanced(every=0),
+        "spread has no option 'tau'": lambda: handle.spread(tau=0.1),
+        "has no option 'at'": lambda: handle.spread(at=7),
+        "has no option 'mode'": lambda: handle.spread(mode="live"),
+        "'dry_run': plan_rebalance takes the same": lambda: handle.rebalance(dry_run=True),
+        "options is a text; give me.MoveOptions": lambda: handle.spread("free"),
+    }
+    for sentence, slip in slips.items():
+        with pytest.raises(me.InvalidOption) as refused:
+            slip()
+        assert sentence in str(refused.value)
+    assert attached_is_still(spark)
+
+
+def attached_is_still(spark):
+    """Whether nothing has moved and nothing moves."""
+    return spark.attached.migration is None and set(spark.places.values()) == {"0"}

@@ -175,7 +175,7 @@ REFUSALS = {
     "Mine.output: ": lambda: Custom(variant(output="a"), INPUT, ["user"]),
     "Mine.state is a list": lambda: Custom(variant(state=[]), INPUT, ["user"]),
     "Mine.state['last'] is a text; declare a KeyedTable": lambda: Custom(variant(state={"last": "x"}), INPUT, ["user"]),
-    "Mine.state['last'] has the key (page string, n int), but the stream is keyed by (int32, string)":
+    "Mine.state['last'] has the key (page string, n int), but the stream is keyed by (more int32, user string)":
         lambda: Custom(variant(state={"last": KeyedTable("page string, n int", "a int")}), INPUT, ["more", "user"]),
     "Mine.state['last'] has the key (n int)":
         lambda: Custom(variant(state={"last": KeyedTable("n int", "a int")}), INPUT, ["user"]),

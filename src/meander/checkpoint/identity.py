@@ -109,6 +109,12 @@ class Identity:
                     raise ChangedQuery(f"operator {number}{_named(before)} {_difference(what, before, after)}; {_NEXT}")
 
 
+def bins_of(checkpoint: str) -> int | None:
+    """How many bins a checkpoint has; None where there is none yet."""
+    stored = Identity.load(Location.of(checkpoint))
+    return None if stored is None else stored.bins
+
+
 def _names(identity: Identity) -> list[str]:
     return [str(operator.get("operator")) for operator in identity.operators]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ from meander.migration.orders import (
 from meander.migration.protocol import OPEN_STEPS, Protocol
 from meander.migration.steps import CopyBudget, Json, OperatorMove, Step
 from meander.types import BinId, WorkerId
+
+logger = logging.getLogger("meander")
 
 MAX_STATES = 64
 
@@ -97,6 +100,11 @@ class Coordinator:
         if record.version < 0 or (requested is not None and requested != self.requested):
             self.wanted = [workers] * len(record.owners)
             self._on(Cancelled("the query was started with another number of workers"))
+        elif self.wanted != [workers] * len(record.owners):
+            kept = ", ".join(map(str, dict.fromkeys(self.wanted)))
+            logger.info(
+                "the query was rescaled to %s workers before and keeps them, not the %d of its start", kept, workers
+            )
         self.requested = requested
         if self.protocol.migration is not None:
             return

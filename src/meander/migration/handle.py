@@ -248,6 +248,7 @@ class Migration:
     def _take_up(self, number: int) -> None:
         """It has this number from here on; whoever cancelled it before could not name it to the engine."""
         self.number = number
+        logger.info("migration %s begins, a %s: %s", number, self.request.kind, self.proposal)
         if self._cancelled.is_set():
             self.engine.cancel(number, "cancelled by the user")
 
@@ -271,6 +272,7 @@ class Migration:
         self._ended_s = self._ended_s or self._clock.now_s()
         self.request.mode.ended(self)
         self._processes_after = now.processes
+        logger.info("migration %s is over: %s", self.number, str(self.report).partition("\n")[0])
         self._ended.set()
 
     def _run(self) -> None:

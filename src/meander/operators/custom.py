@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,17 @@ _WIDER = {
     pa.large_string(): (pa.string(),),
     pa.large_binary(): (pa.binary(),),
 }
+
+
+class StateViews(dict[str, Any]):
+    """The views of an operator's state by name; a name that is not there is answered with those that are."""
+
+    def __init__(self, who: str, views: Mapping[str, Any]) -> None:
+        super().__init__(views)
+        self.who = who
+
+    def __missing__(self, name: object) -> NoReturn:
+        raise InvalidOption(f"{self.who} has no state {name!r}; it declares: {listing(self)}")
 
 
 class Custom(BinnedOperator):
@@ -78,7 +89,7 @@ class Custom(BinnedOperator):
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
         """Call `on_time` with the timers that are due, then `on_batch` with the rows."""
         operator = copy.copy(self.operator)
-        state = {name: declaration.view(name, tables) for name, declaration in self.state.items()}
+        state = StateViews(self.who, {name: each.view(name, tables) for name, each in self.state.items()})
         answers = []
         if self._timers and now.frontier is not None:
             due = {name: self._due(name, tables, now.frontier) for name in self._timers}
@@ -204,11 +215,13 @@ class Custom(BinnedOperator):
         specs: list[TableSpec] = []
         mine, leading = self.key.types, len(self.key.types)
         for name, declaration in self.state.items():
-            types = tuple(schema(declaration.key).types)
-            if not are_like(types[:leading], mine):
+            declared = schema(declaration.key)
+            types = tuple(declared.types)
+            named = any(list(declared.names[:leading]) == list(names) for names in self.keyed)
+            if not named or not are_like(types[:leading], mine):
                 raise InvalidOption(
                     f"{self.who}.state[{name!r}] has the key ({declaration.key}), but the stream is keyed by "
-                    f"({listing(map(str, mine))}); a state's key begins with the columns that the stream is keyed by"
+                    f"({listing(f'{key} {kind}' for key, kind in self.key.fields)}); a state's key begins with the columns that the stream is keyed by"
                 )
             try:
                 specs += declaration.specs(name, leading)

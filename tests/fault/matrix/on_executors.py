@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 15
 IMPATIENT = Setup(
-    spark=(("spark__network__timeout", f"{TIMEOUT_S}s"), ("spark__executor__heartbeatInterval", f"{TIMEOUT_S // 5}s"))
+    spark=(
+        ("spark__network__timeout", f"{TIMEOUT_S}s"),
+        ("spark__network__timeoutInterval", f"{TIMEOUT_S // 5}s"),
+        ("spark__executor__heartbeatInterval", f"{TIMEOUT_S // 5}s"),
+    )
 )
 MOUNTED = Setup(namespace=namespaces.MOUNT)
 NETWORKED = Setup(namespace=namespaces.NETWORK, spark=(("spark__driver__host", namespaces.own_address()),))

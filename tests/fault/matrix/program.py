@@ -161,7 +161,7 @@ class Session:
             if hasattr(module, "SWEEP_EVERY"):
                 module.SWEEP_EVERY = SWEEP_EVERY
         master = f"local-cluster[{EXECUTORS},1,1024]"
-        settings = {"spark__python__daemon__module": "torn", "spark__ui__enabled": "false", **options["spark"]}
+        settings = {"spark__python__daemon__module": "torn", **options["spark"]}
         self.spark = me.session(master, **BRIEF, **settings)
         self.spark.sparkContext.setLogLevel("OFF")
         self._gateway = Gateway(self.spark)
