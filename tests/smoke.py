@@ -1,4 +1,4 @@
-"""Try installed packages: python smoke.py product WHEEL, or python smoke.py lab. For ./dev build.
+"""Try installed packages: python smoke.py bare, smoke.py product WHEEL, or smoke.py lab. For ./dev build.
 
 It runs in an environment that has the packages and nothing else, and knows nothing of the repository.
 """
@@ -98,6 +98,26 @@ def write_line(folder, written):
     written.append(line)
 
 
+def bare():
+    """Without PySpark: plans, and streams in this process; Spark is missed in one sentence."""
+    import meander as me
+
+    assert importlib.util.find_spec("pyspark") is None
+    planning()
+    words = me.stream(me.testing.source("word string"))
+    with me.testing.harness(words.key_by("word").count(), workers=2) as h:
+        h.batch([{"word": word} for word in TEXT[0].split()])
+        h.rescale(3)
+        assert {row["word"]: row["count"] for row in h.latest("word")} == Counter(TEXT[0].split())
+    try:
+        me.session()
+    except me.MeanderError as error:
+        assert "pip install 'meander[spark]'" in str(error), error
+    else:
+        raise AssertionError("there was a session without PySpark")
+    print("without PySpark it plans, tests streams, and says what is missing")
+
+
 def product(wheel):
     files_of_the_product(wheel)
     planning()
@@ -116,4 +136,4 @@ def lab():
 
 
 if __name__ == "__main__":
-    {"product": product, "lab": lab}[sys.argv[1]](*sys.argv[2:])
+    {"bare": bare, "product": product, "lab": lab}[sys.argv[1]](*sys.argv[2:])

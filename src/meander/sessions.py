@@ -58,7 +58,12 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
     Example:
         >>> spark = me.session("local[4]", spark__sql__session__timeZone="UTC")    # doctest: +SKIP
     """
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        raise InvalidOption(
+            "PySpark is not installed here: pip install 'meander[spark]', or run where your platform brings Spark 4.3"
+        ) from None
 
     running = SparkSession.getActiveSession()
     if running is None:
