@@ -146,7 +146,9 @@ def test_sessions_that_merge_have_the_aggregates_of_all_their_rows(all_batches, 
         assert engine.batch(table(batch)).rows is None
     engine.newest = END
     out = engine.batch(table([])).rows
-    found = {} if out is None else {(row.pop("user"), comparable(row.pop("window_start"))): row for row in out.to_pylist()}
+    found = (
+        {} if out is None else {(row.pop("user"), comparable(row.pop("window_start"))): row for row in out.to_pylist()}
+    )
     every = defaultdict(list)
     for row in [row for batch in all_batches for row in batch]:
         every[row[0]].append(row)
@@ -186,7 +188,8 @@ def test_variances_are_right_where_numbers_are_large_and_the_same_bits_in_every_
 
 KINDS = {
     pa.string(): st.text(max_size=5), pa.binary(): st.binary(max_size=5), pa.int64(): st.integers(-(2**63), 2**63 - 1),
-    pa.int16(): st.integers(-9, 9), pa.bool_(): st.booleans(), pa.float32(): st.floats(width=32), pa.date32(): st.dates(),
+    pa.int16(): st.integers(-9, 9), pa.bool_(): st.booleans(), pa.float32(): st.floats(width=32),
+    pa.date32(): st.dates(),
 }  # fmt: skip
 
 
@@ -198,7 +201,9 @@ def test_bags_are_read_as_they_were_written(kind, data, has_by):
     given_rows = data.draw(st.lists(pairs, max_size=20)) if groups else []
     of, by, values = (list(column) for column in zip(*given_rows, strict=True)) if given_rows else ([], [], [])
     bags = Bags.of_rows(
-        pa.array(of, pa.int64()).to_numpy(), pa.array(by, pa.int64()).to_numpy() if has_by else None, pa.array(values, kind)
+        pa.array(of, pa.int64()).to_numpy(),
+        pa.array(by, pa.int64()).to_numpy() if has_by else None,
+        pa.array(values, kind),
     )
     binaries = bags.encode(groups)
     assert len(binaries) == groups

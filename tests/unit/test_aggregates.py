@@ -47,7 +47,8 @@ REFUSALS = {
     "cannot take the var_pop of 'yes'": lambda: aggregate("var_pop", "yes"),
     "cannot take the collect_list of 'tags'": lambda: aggregate("collect_list", "tags", {"limit": 3}),
     "cannot take the approx_count_distinct of 'tags'": lambda: aggregate("approx_count_distinct", "tags"),
-    "by names the column 'x' of type double; it needs": lambda: aggregate("collect_list", "price", {"limit": 3}, by="x"),
+    "by names the column 'x' of type double; it needs":
+        lambda: aggregate("collect_list", "price", {"limit": 3}, by="x"),
     "by='ts' is for first, last and collect_list": lambda: aggregate("collect_set", "x", {"limit": 3}, by="ts"),
 }  # fmt: skip
 
@@ -167,7 +168,9 @@ def test_lists_go_by_time_then_by_value_and_end_at_their_limit():
 
 def test_collections_move_with_their_bins_and_outlive_a_restart():
     rng = random.Random(3)
-    rows = pa.table({"user": [f"u{rng.randrange(9)}" for _ in range(300)], "page": [rng.randrange(50) for _ in range(300)]})
+    rows = pa.table(
+        {"user": [f"u{rng.randrange(9)}" for _ in range(300)], "page": [rng.randrange(50) for _ in range(300)]}
+    )
     stream = source(rows.schema).key_by("user").aggregate(
         pages=("collect_set", "page", {"limit": 10}), n=("count_distinct", "page"), v=("var", "page"),
         every=("collect_list", "page", {"limit": 500}), about=("approx_count_distinct", "page"),

@@ -90,6 +90,11 @@ class Aggregation:
         self.results = tuple((name, kinds[name]) for name in self.named)
 
     @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        return [each for each in (*(wanted.column for wanted in self.named.values()), self.by) if each is not None]
+
+    @property
     def options(self) -> dict[str, Any]:
         """The aggregates in JSON's types."""
         return {"aggregates": {name: each.state for name, each in self.named.items()}, "by": self.by}

@@ -5,7 +5,7 @@ Candidate pairs have columns that are read on demand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -90,6 +90,18 @@ def how_of(how: object) -> str:
     if isinstance(how, str) and how in HOWS:
         return HOWS[how]
     raise InvalidOption(f"how is {how!r}; a join is inner, left, right or full")
+
+
+def columns_of_sides(on: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns to join on, of the left side and of the right."""
+    if isinstance(on, Mapping):
+        pairs = [*on.items()]
+    else:
+        names = [on] if isinstance(on, str) else [*on] if isinstance(on, Sequence) else []
+        pairs = [(name, name) for name in names]
+    if not pairs or not all(isinstance(name, str) for pair in pairs for name in pair):
+        raise InvalidOption(f'on is {on!r}; name columns as in on="key", on=["a", "b"] or on={{"left": "right"}}')
+    return tuple(left for left, _ in pairs), tuple(right for _, right in pairs)
 
 
 def times_of_sides(input: tuple[pa.Schema, pa.Schema], time: object) -> tuple[str, str]:

@@ -118,11 +118,12 @@ def estimates(histogram: NDArray[np.int64]) -> Words:
     total = total + REGISTERS * _sigma(share[:, 0])
     with np.errstate(divide="ignore"):
         found = REGISTERS * REGISTERS / (2.0 * np.log(2.0) * total)
-    return np.rint(found).astype(np.int64)
+    rounded: Words = np.rint(found).astype(np.int64)
+    return rounded
 
 
 def _sigma(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """x + the sum of x^(2^k) 2^(k-1) for k from 1 on; infinite for 1, where no register is set."""
+    """X + the sum of x^(2^k) 2^(k-1) for k from 1 on; infinite for 1, where no register is set."""
     power, weight, total = x, 1.0, x
     with np.errstate(over="ignore"):
         for _ in range(64):
