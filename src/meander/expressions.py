@@ -103,7 +103,7 @@ class Rows:
         if isinstance(condition, str):
             from pyspark.sql import functions as F
 
-            condition = self._read(condition, F.expr)
+            condition = F.expr(condition)
         if not is_column(condition):
             raise InvalidOption(f'where is {kind(condition)}; give an expression such as F.col("price") > 5')
         return Shape(condition=condition)
@@ -130,12 +130,6 @@ class Rows:
         except Exception as problem:
             raise InvalidOption(f"Spark refuses {what}: {in_short(problem)}") from problem
         return new
-
-    def _read(self, text: str, read: Callable[[str], Column]) -> Column:
-        try:
-            return read(text)
-        except Exception as problem:
-            raise InvalidOption(f"Spark refuses the condition {text!r}: {in_short(problem)}") from problem
 
     def _frame(self) -> DataFrame:
         """A stream with these columns; of what an operator emits there is none, and nulls stand for it."""
