@@ -1,4 +1,4 @@
-"""Aggregates on Spark, against Spark's own batch aggregates of the same names; expressions before, between and behind."""
+"""Aggregates on Spark, against its own batch aggregates of the same names; expressions before, between and behind."""
 
 from __future__ import annotations
 

@@ -90,7 +90,8 @@ REFUSALS = {
     "an operator's output cannot be united yet": lambda: orders().union(orders().key_by("user").count()),
     "a union needs the same columns: these are (user string, item string, price int64) and (user string)":
         lambda: orders().union(orders().select("user")),
-    "a union needs the same columns": lambda: orders().union(me.stream(me.testing.source(ORDERS.replace("bigint", "int")))),
+    "a union needs the same columns":
+        lambda: orders().union(me.stream(me.testing.source(ORDERS.replace("bigint", "int")))),
 }  # fmt: skip
 
 
