@@ -34,7 +34,8 @@ The packages, inner ones first; each may use only those above it:
     engine.driver             what makes versions: batch loop, attempts, commit, placement
     outlook                   the past, and what migrations to come will cost
     engine.spark              the driver's ports on Spark        native        Spark's own state, seen and steered
-    query, streams, attached, sinks, sessions                    what users hold; with sources, foresight and prepared
+    query, streams, attached, sinks, sessions                    what users hold; with sources, expressions, foresight
+                              and prepared
     testing                   the whole engine in one process, without Spark
     cli                       the command `meander`
 

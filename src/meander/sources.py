@@ -110,18 +110,34 @@ def as_side(
 
 
 def _corrupt(source: DataFrame) -> str:
-    """The column in which Spark's readers of JSON and CSV put text that they could not decode."""
+    """The name of the column in which Spark's readers of JSON and CSV put text that they could not decode."""
     return str(source.sparkSession.conf.get("spark.sql.columnNameOfCorruptRecord"))
+
+
+def undecoded_column(source: DataFrame | RowSource) -> str | None:
+    """The column that is not null in rows that could not be decoded; None where the reader does not tell."""
+    if isinstance(source, RowSource):
+        return None
+    column = _corrupt(source)
+    return column if column in source.columns else None
 
 
 def undecoded(source: DataFrame | RowSource) -> Column | None:
     """Why a row of this source cannot be used; None where its reader does not tell."""
-    if isinstance(source, RowSource):
+    column = undecoded_column(source)
+    if column is None:
         return None
     from pyspark.sql import functions as F
 
-    column = _corrupt(source)
-    if column not in source.columns:
-        return None
     text = F.col(f"`{column}`")
     return F.when(text.isNotNull(), F.concat(F.lit("the row could not be decoded: "), F.substring(text, 1, 1000)))
+
+
+def united(first: DataFrame | RowSource, second: DataFrame | RowSource, schema: pa.Schema) -> DataFrame | RowSource:
+    """The rows of two sources that have the same columns."""
+    if isinstance(first, RowSource) and isinstance(second, RowSource):
+        return RowSource(schema)
+    if isinstance(first, RowSource) or isinstance(second, RowSource):
+        raise InvalidOption("one source is a DataFrame of Spark and the other a schema alone; take two of one kind")
+    # What only one of them has is where its reader puts text that it could not decode.
+    return first.unionByName(second, allowMissingColumns=True)

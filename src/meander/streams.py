@@ -19,12 +19,13 @@ from meander.checkpoint.identity import bins_of
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.gateway import Gateway
-from meander.engine.spark.jobs import OperatorNode
 from meander.engine.spark.launch import SparkLaunch
+from meander.engine.spark.nodes import OperatorNode, Shape
 from meander.engine.spark.sizing import default_workers
 from meander.engine.spark.stream import ControlReader, check_control
 from meander.engine.worker.rows import ALL, shown
 from meander.errors import InvalidOption
+from meander.expressions import Rows, apart, is_column, literal, name_of
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
 from meander.operators.custom import Custom
@@ -32,13 +33,14 @@ from meander.operators.dedup import Dedup
 from meander.operators.fold import Fold
 from meander.operators.join import Join
 from meander.operators.operator import BinnedOperator, Operator
-from meander.operators.pairs import Where
+from meander.operators.pairs import Where, columns_of_sides
 from meander.operators.times import Duration
 from meander.operators.top_k import TopK
 from meander.operators.window import window
+from meander.options import kind
 from meander.query import Query
 from meander.sinks import sink_of
-from meander.sources import UNDECODED, PairSource, RowSource, as_side, schema_of, undecoded
+from meander.sources import UNDECODED, PairSource, RowSource, as_side, schema_of, undecoded, united
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -53,6 +55,101 @@ class Stream:
     source: DataFrame | RowSource
     schema: pa.Schema
     nodes: tuple[OperatorNode, ...] = ()
+    shapes: tuple[Shape, ...] = ()
+    """What has been selected of the last operator's rows; of a streaming DataFrame's it is in the source."""
+
+    def select(self, *columns: str | Column) -> Stream:
+        """The same rows with these columns alone.
+
+        Args:
+            columns: names of columns, or expressions of Spark, which need a name: `F.upper("item").alias("item")`.
+
+        Returns:
+            A stream of as many rows; for an operator or a sink that comes next.
+
+        Raises:
+            InvalidOption: a column does not exist, comes twice, or is an expression that Spark refuses for streams.
+
+        Example:
+            >>> import meander as me
+            >>> orders = me.stream(me.testing.source("user string, item string, price bigint"))
+            >>> orders.key_by("user").aggregate(n="count", top=("max", "price")).select("user", "top").schema.names
+            ['user', 'top']
+        """
+        chosen: dict[str, Column | None] = {}
+        for each in columns:
+            name = each if isinstance(each, str) else name_of(each, "selected")
+            if name in chosen:
+                raise InvalidOption(f"the column {name!r} is selected twice; name it once, or give one another name")
+            chosen[name] = None if isinstance(each, str) else each
+        return self._shaped(self.rows.selection(chosen), "what is selected")
+
+    def with_columns(self, **columns: Column) -> Stream:
+        """The same rows with further columns, or with others in place of those that are called so.
+
+        Args:
+            columns: expressions of Spark, by name: `with_columns(total=F.col("price") * F.col("number"))`.
+
+        Returns:
+            A stream of as many rows; for an operator or a sink that comes next.
+
+        Raises:
+            InvalidOption: one is no expression, or Spark refuses it for streams.
+        """
+        for name, each in columns.items():
+            if not is_column(each):
+                raise InvalidOption(
+                    f'the column {name!r} is {kind(each)}; give an expression such as F.col("price") * 2'
+                )
+        every: dict[str, Column | None] = dict.fromkeys(self.schema.names)
+        return self._shaped(self.rows.selection(every | columns), "a column")
+
+    def where(self, condition: Column | str) -> Stream:
+        """The rows for which a condition holds; null is no.
+
+        Behind an operator it is asked of the rows that the operator emits: an update that does not pass is left out,
+        and what was emitted for its key before stays as it is.
+
+        Args:
+            condition: an expression of Spark, or its text: `where(F.col("price") > 5)`, `where("price > 5")`.
+
+        Returns:
+            A stream of the same columns; for an operator or a sink that comes next.
+
+        Raises:
+            InvalidOption: it is no expression, or Spark refuses it for streams.
+        """
+        return self._shaped(self.rows.condition(condition), "the condition")
+
+    def union(self, other: Stream | DataFrame) -> Stream:
+        """The rows of this source and of another that has the same columns, as one stream.
+
+        Args:
+            other: a stream, or a streaming DataFrame; columns go by their names, in whatever order.
+
+        Returns:
+            A stream with the columns of both, in the order of this one.
+
+        Raises:
+            InvalidOption: columns or types differ, or one of the two is the output of an operator.
+
+        Example:
+            >>> import meander as me
+            >>> web, shop = (me.stream(me.testing.source("user string, price bigint")) for _ in range(2))
+            >>> with me.testing.harness(web.union(shop).key_by("user").count()) as h:
+            ...     h.batch([{"user": "ann", "price": 3}, {"user": "ann", "price": 5}])
+            [{'user': 'ann', 'count': 2}]
+        """
+        second = other if isinstance(other, Stream) else stream(other)
+        if self.nodes or second.nodes:
+            raise InvalidOption(
+                "union takes two sources; an operator's output cannot be united yet: unite the sources, then key_by"
+            )
+        mine, others = ({each.name: each.type for each in each.schema} for each in (self, second))
+        if mine != others:
+            columns = (", ".join(f"{name} {type_}" for name, type_ in each.items()) for each in (mine, others))
+            raise InvalidOption(f"a union needs the same columns: these are ({next(columns)}) and ({next(columns)})")
+        return Stream(united(self.source, second.source, self.schema), self.schema)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{each.name} {each.type}" for each in self.schema)
@@ -68,7 +165,7 @@ class Stream:
         columns: dict[str, Any] = {}
         names: list[str] = []
         if not key:
-            columns[ALL] = 0 if isinstance(self.source, RowSource) else _literal(0)
+            columns[ALL] = 0 if isinstance(self.source, RowSource) else literal(0)
             names = [ALL]
         for each in key:
             if isinstance(each, str):
@@ -77,7 +174,7 @@ class Stream:
                     raise InvalidOption(f"there is no column {each!r} to key by; there are: {have}")
                 names.append(each)
             else:
-                name = _name_of(each)
+                name = name_of(each, "key")
                 columns[name] = each
                 names.append(name)
         return KeyedStream(self, tuple(names), columns)
@@ -102,7 +199,8 @@ class Stream:
             within: how far apart in event time the two rows of a pair may be; of a pair (before, after), how much
                 earlier and how much later the right row may be than the left one.
             window: instead, rows pair if they are in the same window of this size, aligned to the epoch.
-            how: "inner", or "left": left rows without a partner come too, with nulls, once none can come any more.
+            how: "inner"; or "left", "right", "full": rows of that side, or of both, without a partner come too, with
+                nulls, once none can come any more.
             where: a further condition: a function of candidate pairs that returns a boolean for each, such as
                 `lambda pairs: pc.less(pairs["x"], pairs["x_right"])`, or an expression such as
                 `pc.field("x") < pc.field("x_right")`.
@@ -116,7 +214,7 @@ class Stream:
         other = right if isinstance(right, Stream) else stream(right)
         if self.nodes or other.nodes:
             raise InvalidOption("join takes two sources; an operator's output cannot be joined yet")
-        named = _pairs_of(on)
+        named = columns_of_sides(on)
         both = [each.key_by(*key) for each, key in zip((self, other), named, strict=True)]
         schemas = (self.schema, other.schema)
         inner = Join(
@@ -174,7 +272,18 @@ class Stream:
 
     def with_node(self, node: OperatorNode) -> Stream:
         """The output of one more operator."""
-        return replace(self, schema=shown(node.operator.output), nodes=(*self.nodes, node))
+        node = replace(node, shapes=self.shapes)
+        return replace(self, schema=shown(node.operator.output), nodes=(*self.nodes, node), shapes=())
+
+    @property
+    def rows(self) -> Rows:
+        """Its rows, as expressions see them."""
+        return Rows(self.source, self.schema, emitted=bool(self.nodes))
+
+    def _shaped(self, shape: Shape, what: str) -> Stream:
+        source, schema = self.rows.after(shape, what)
+        in_source = not self.nodes and not isinstance(source, RowSource)
+        return replace(self, source=source, schema=schema, shapes=() if in_source else (*self.shapes, shape))
 
 
 TRIGGERS = ("processingTime", "availableNow", "once")
@@ -216,7 +325,7 @@ def _start(
     if control is not None:
         check_control(control)
     assert not isinstance(stream.source, RowSource)
-    run = QueryRun(SparkLaunch(stream.source, stream.nodes, settings, sink_of(sink), trigger, requested))
+    run = QueryRun(SparkLaunch(stream.source, stream.nodes, settings, sink_of(sink), trigger, requested, stream.shapes))
     query = Query(run)
     if control is not None:
         query.accompany(ControlReader(run, control))
@@ -233,7 +342,7 @@ class KeyedStream:
     stream: Stream
     key: tuple[str, ...]
     columns: Mapping[str, Any] = field(default_factory=dict)
-    """Key columns that have to be computed first, as Spark expressions."""
+    """Columns of the key, or of aggregates, that have to be computed first, as Spark expressions."""
 
     def __repr__(self) -> str:
         return f"<KeyedStream by {', '.join(self.key)} of {self.stream}>"
@@ -245,12 +354,32 @@ class KeyedStream:
     def aggregate(self, by: str | None = None, **named: Any) -> Stream:
         """Several aggregates at once: `aggregate(total=("sum", "price"), top=("max", "price"), n="count")`.
 
-        The functions are sum, min, max, mean, count, first and last. `by` names the column of event time by which the
-        first and the last are told.
+        Args:
+            by: the column of event time by which the first and the last are told, and lists are in order.
+            named: for each output column a function and what it takes, a column or an expression of Spark:
+                `total=("sum", F.col("price") * F.col("number"))`. The functions are Spark's: sum, min, max, avg (or
+                mean), stddev, stddev_pop, variance (or var), var_pop, count, count_distinct, approx_count_distinct,
+                any, all, first, last, collect_list and collect_set. The last two keep the first values of each key, as
+                many as a limit says: `pages=("collect_set", "page", {"limit": 100})`.
+
+        Returns:
+            A stream of the key's columns and these; a batch emits the keys that had rows in it.
+
+        Raises:
+            InvalidOption: a function is none of these, or does not take such a column.
+
+        Example:
+            >>> import meander as me
+            >>> orders = me.stream(me.testing.source("user string, item string, price bigint"))
+            >>> spent = orders.key_by("user").aggregate(mean=("avg", "price"), items=("count_distinct", "item"))
+            >>> with me.testing.harness(spent) as h:
+            ...     h.batch([{"user": "ann", "item": item, "price": price} for item, price in (("tea", 3), ("oil", 9))])
+            [{'user': 'ann', 'mean': 6.0, 'items': 2}]
         """
-        return _with_operator(
-            self, lambda schema: Aggregate(schema, self.key, named, by), columns=_columns_of(named, by)
-        )
+        computed, plain = apart(named, self.stream.source)
+        keyed = replace(self, columns={**self.columns, **computed})
+        wanted = Aggregate(_keyed_schema(keyed), self.key, plain, by).aggregation.columns
+        return _with_operator(keyed, lambda schema: Aggregate(schema, self.key, plain, by), columns=wanted)
 
     def dedup(self, time: str | None = None, within: Duration | None = None) -> Stream:
         """The first row of every key, once; with `within`, a key is forgotten after so much event time."""
@@ -331,13 +460,7 @@ def _keyed_schema(keyed: KeyedStream) -> pa.Schema:
                 f"the key {unfit[0]!r} is an expression of Spark; in a test without Spark, key by a column"
             )
         return pa.schema([*kept, pa.field(ALL, pa.int32())])
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-
-    source = stream.source
-    if stream.nodes:
-        source = source.sparkSession.createDataFrame([], from_arrow_schema(stream.schema))
-    new = source.select(*[column.alias(name) for name, column in columns.items()])
-    return pa.schema([*kept, *to_arrow_schema(new.schema, timezone="UTC")])
+    return stream.rows.with_columns(columns, "an expression")
 
 
 @dataclass(frozen=True)
@@ -377,18 +500,6 @@ def _over_both(both: Sequence[KeyedStream], schemas: Sequence[pa.Schema], inner:
     return Stream(source, inner.input).with_node(OperatorNode(inner, keyed, bad))
 
 
-def _pairs_of(on: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns to join on, of the left side and of the right."""
-    if isinstance(on, Mapping):
-        pairs = [*on.items()]
-    else:
-        names = [on] if isinstance(on, str) else [*on] if isinstance(on, Sequence) else []
-        pairs = [(name, name) for name in names]
-    if not pairs or not all(isinstance(name, str) for pair in pairs for name in pair):
-        raise InvalidOption(f'on is {on!r}; name columns as in on="key", on=["a", "b"] or on={{"left": "right"}}')
-    return tuple(left for left, _ in pairs), tuple(right for _, right in pairs)
-
-
 @dataclass(frozen=True)
 class WindowedStream:
     """The rows of each key in windows, waiting for what to compute of them."""
@@ -402,31 +513,10 @@ class WindowedStream:
 
     def aggregate(self, by: str | None = None, **named: Any) -> Stream:
         """Several aggregates of each window at once, as for a stream without windows."""
+        computed, plain = apart(named, self.keyed.stream.source)
+        keyed = replace(self.keyed, columns={**self.keyed.columns, **computed})
         # All columns are read, for a row that comes too late is kept whole.
-        return _with_operator(
-            self.keyed, lambda schema: window(schema, self.keyed.key, named=named, by=by, **self.options)
-        )
-
-
-def _literal(value: int) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.lit(value)
-
-
-def _columns_of(named: Mapping[str, Any], by: str | None) -> list[str]:
-    """The columns that aggregates read."""
-    columns = [each[1] for each in named.values() if isinstance(each, tuple) and len(each) == 2]
-    return [column for column in [*columns, by] if isinstance(column, str)]
-
-
-def _name_of(column: Column) -> str:
-    """The name an expression was given with `alias`, or that of the plain column it is."""
-    described = str(column).removeprefix("Column<'").removesuffix("'>")
-    name = described.rpartition(" AS ")[2].strip("`")
-    if not name.isidentifier():
-        raise InvalidOption(f"the key expression {described} needs a name: add .alias('...')")
-    return name
+        return _with_operator(keyed, lambda schema: window(schema, keyed.key, named=plain, by=by, **self.options))
 
 
 def stream(source: DataFrame | RowSource) -> Stream:

@@ -42,7 +42,7 @@ def table_of(batch):
 
 
 def nested_loop(all_batches, near, lateness, window):
-    """Pairs, left rows without a partner and late rows, by looking at every row and every pair of rows."""
+    """Pairs, rows without a partner by side, and late rows, by looking at every row and every pair of rows."""
     newest, frontier, kept, late = {}, None, [], Counter()
     for batch in all_batches:
         for right, key, time, x in batch:
@@ -58,11 +58,14 @@ def nested_loop(all_batches, near, lateness, window):
             reached = min(newest.values()) - lateness
             frontier = reached if frontier is None else max(frontier, reached)
     lefts, rights = [row for row in kept if not row[0]], [row for row in kept if row[0]]
-    pairs, alone = Counter(), Counter()
+    pairs, alone = Counter(), (Counter(), Counter())
     for _, k, t, x in lefts:
         partners = [(u, y) for _, key, u, y in rights if key == k and near(t, u, x, y)]
         pairs.update((k, t, x, u, y, f"y{y}") for u, y in partners)
-        alone.update([] if partners else [(k, t, x, None, None, None)])
+        alone[0].update([] if partners else [(k, t, x, None, None, None)])
+    for _, k, u, y in rights:
+        has_partner = any(key == k and near(t, u, x, y) for _, key, t, x in lefts)
+        alone[1].update([] if has_partner else [(k, None, None, u, y, f"y{y}")])
     return pairs, alone, late
 
 
@@ -96,7 +99,7 @@ def run(operator, all_batches, directory, parts=1):
     st.sampled_from(["within", "pair", "window"]),
     st.integers(0, 25),
     st.integers(0, 25),
-    st.sampled_from(["inner", "left"]),
+    st.sampled_from(["inner", "left", "right", "full"]),
     st.sampled_from([None, "function", "expression"]),
     st.integers(0, 40),
     st.integers(1, 3),
@@ -129,7 +132,8 @@ def test_every_pair_exactly_once(all_batches, kind, before, after, how, where, l
             found, found_late = run(operator, all_batches, directory, parts)
     finally:
         join_module.MOST_PAIRS = usual
-    assert found == (pairs + alone if how == "left" else pairs)
+    wanted = {"inner": pairs, "left": pairs + alone[0], "right": pairs + alone[1], "full": pairs + alone[0] + alone[1]}
+    assert found == wanted[how]
     assert found_late == late
 
 

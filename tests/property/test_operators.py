@@ -332,7 +332,11 @@ def touched(session, new):
 @given(batches, parts, st.randoms(use_true_random=False))
 def test_no_operator_depends_on_the_order_of_rows(all_batches, parts, random):
     shuffled = [random.sample(batch, len(batch)) for batch in all_batches]
-    named = {"s": ("sum", "x"), "f": ("first", "word"), "m": ("mean", "x"), "lo": ("min", "x")}
+    named = {
+        "s": ("sum", "x"), "f": ("first", "word"), "m": ("mean", "x"), "lo": ("min", "x"), "sd": ("stddev", "x"),
+        "d": ("count_distinct", "x"), "about": ("approx_count_distinct", "x"),
+        "l": ("collect_list", "n", {"limit": 2}), "set": ("collect_set", "n", {"limit": 2}),
+    }  # fmt: skip
 
     def concatenated(rows, state):
         texts = ["" if text is None else text for text in state["texts"].to_pylist()]

@@ -48,6 +48,10 @@ EVERY = {
     for function in ("min", "max", "first", "last", "count")
     for column in ("ts", "n", "small", "x", "yes", "raw")
 }
+for function, options in {"count_distinct": (), "approx_count_distinct": (), "collect_list": ({"limit": 3},),
+                          "collect_set": ({"limit": 3},)}.items():  # fmt: skip
+    EVERY |= {f"{function}_{column}": (function, column, *options) for column in ("ts", "n", "x", "yes", "raw")}
+EVERY |= {"variance": ("variance", "small"), "stddev_pop": ("stddev_pop", "n"), "any": ("any", "yes")}
 STAGES = [
     Count(INPUT, ["user", "day"]),
     Count(INPUT, ["day"]),

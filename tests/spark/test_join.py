@@ -11,18 +11,23 @@ from streams import PATIENCE_S
 pytestmark = pytest.mark.spark
 
 
-def test_left_rows_without_a_partner_come_once_at_the_end(spark, tmp_path):
-    case = Case(spark, tmp_path, seed=2, rows=150, batches=3, cells=300, how="left", within=("1 second", "5 seconds"))
+def test_rows_of_both_sides_without_a_partner_come_once_at_the_end(spark, tmp_path):
+    case = Case(spark, tmp_path, seed=2, rows=150, batches=3, cells=300, how="full", within=("1 second", "5 seconds"))
     case.feed(0, 1, 2)
     query = case.start(trigger={"availableNow": True}, at_end="close")
     query.await_termination(PATIENCE_S)
     pairs = all_pairs(case.orders, case.taxis, 1, 5)
-    matched = {order for _, order, _ in pairs}
-    cells = dict(zip(case.orders["order"].to_pylist(), case.orders["cell"].to_pylist(), strict=True))
-    alone = {(cell, order, None): 1 for order, cell in cells.items() if order not in matched}
-    assert alone
+    matched = {order for _, order, _ in pairs}, {taxi for _, _, taxi in pairs}
+    cells = [
+        zip(table["cell"].to_pylist(), table[name].to_pylist(), strict=True)
+        for table, name in ((case.orders, "order"), (case.taxis, "taxi"))
+    ]
+    lefts = {(cell, order, None): 1 for cell, order in cells[0] if order not in matched[0]}
+    rights = {(cell, None, taxi): 1 for cell, taxi in cells[1] if taxi not in matched[1]}
     assert pairs
-    assert case.found() == pairs | alone
+    assert lefts
+    assert rights
+    assert case.found() == pairs | lefts | rights
 
 
 def test_what_a_reader_could_not_decode_is_a_dead_letter(spark, tmp_path):

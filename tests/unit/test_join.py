@@ -54,9 +54,8 @@ REFUSALS = {
     "a pair says how much earlier and how much later": lambda: joined(within=("1s", "2s", "3s")),
     "window is 0; it must be above 0": lambda: joined(window=0),
     "lateness is 'later'; write a duration": lambda: joined(lateness="later"),
-    "how is 'right'; a join is inner or left; swap the streams": lambda: joined(how="right"),
-    "how is 'full'; a join is inner or left": lambda: joined(how="full"),
-    "how is ['left']; a join is inner or left": lambda: joined(how=["left"]),
+    "how is 'cross'; a join is inner, left, right or full": lambda: joined(how="cross"),
+    "how is ['left']; a join is inner, left, right or full": lambda: joined(how=["left"]),
     "time is ('ts', 'at', 'x'); name one column, or one for each side": lambda: joined(time=("ts", "at", "x")),
     "time of the right stream names the column 'ts'; the columns are k, at, x, y": lambda: joined(time="ts"),
     "time of the left stream names the column 'x' of type int64": lambda: joined(time=("x", "at")),
@@ -151,7 +150,8 @@ def test_columns_are_those_of_the_key_the_left_and_the_right():
 def test_a_join_travels_and_its_fingerprint_tells_bounds_apart():
     operator = pickle.loads(pickle.dumps(joined(how="left", where=pc.field("x") > 1)))
     assert operator.output == joined(how="left").output
-    prints = [joined(), joined(within=11e-6), joined(within=(9e-6, 10e-6)), joined(window=10e-6), joined(how="left")]
+    prints = [joined(), joined(within=11e-6), joined(within=(9e-6, 10e-6)), joined(window=10e-6)]
+    prints += [joined(how=how) for how in ("left", "right", "full")]
     assert len({json.dumps(operator.fingerprint) for operator in prints}) == len(prints)
     assert joined(lateness=9).fingerprint == joined().fingerprint, "another lateness leaves the state as it is"
 
@@ -247,6 +247,28 @@ def test_left_rows_without_a_partner_come_once_when_none_can_come_any_more(tmp_p
     assert engine.batch(rows_of(("right", 3, 45, 9))).rows["x"].to_pylist() == [3]
     answer = engine.batch(rows_of())
     assert [row[:4] for row in listed(answer.rows.select(["k", "x", "x_right", "y"]))] == [(1, 1, None, None)]
+    assert engine.batch(rows_of()).rows is None
+
+
+def test_all_of_sparks_names_of_a_kind_of_join_are_one():
+    for kind, names in {
+        "left": ["leftouter", "left_outer"],
+        "right": ["rightouter", "right_outer"],
+        "full": ["outer", "fullouter", "full_outer"],
+    }.items():
+        for name in names:
+            assert joined(how=name).fingerprint == joined(how=kind).fingerprint
+
+
+def test_rows_of_both_sides_without_a_partner_come_once_each_in_its_own_time(tmp_path):
+    """A right row waits only for left rows from before it, a left row for right ones up to 10 us later."""
+    engine = engine_of(joined(how="full", within=(0, 10e-6)), tmp_path)
+    first = engine.batch(rows_of(("left", 1, 0, 1), ("right", 2, 0, 2), ("left", 3, 0, 3), ("right", 3, 0, 4)))
+    assert first.rows["k"].to_pylist() == [3]
+    assert engine.batch(rows_of(("left", 9, 6, 9), ("right", 9, 6, 9))).rows.num_rows == 1
+    assert listed(engine.batch(rows_of()).rows.select(["k", "x", "x_right", "y"])) == [(2, None, 2, "y2")]
+    assert engine.batch(rows_of(("left", 8, 40, 8), ("right", 8, 40, 8))).rows.num_rows == 1
+    assert listed(engine.batch(rows_of()).rows.select(["k", "x", "x_right", "y"])) == [(1, 1, None, None)]
     assert engine.batch(rows_of()).rows is None
 
 

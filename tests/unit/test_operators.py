@@ -57,7 +57,8 @@ REFUSALS = {
     "cannot take the min of 'tags'": lambda: Aggregate(INPUT, ["user"], {"a": ("min", "tags")}),
     "say by which column of time": lambda: Aggregate(INPUT, ["user"], {"a": ("first", "x")}),
     "by names the column 'x' of type double": lambda: Aggregate(INPUT, ["user"], {"a": ("first", "price")}, by="x"),
-    "by='ts' is for first and last": lambda: Aggregate(INPUT, ["user"], {"a": "count"}, by="ts"),
+    "by='ts' is for first, last and collect_list, and none is asked for":
+        lambda: Aggregate(INPUT, ["user"], {"a": "count"}, by="ts"),
     "within needs the column of event time": lambda: Dedup(INPUT, ["user"], within="1h"),
     "time names the column 'x' of type double; event time": lambda: Dedup(INPUT, ["user"], time="x"),
     "within is '0s'; it must be above 0": lambda: Dedup(INPUT, ["user"], time="ts", within="0s"),

@@ -47,19 +47,30 @@ def test_every_pair_once_while_bins_move():
     assert all(move.report.bins > 0 for move in moves)
 
 
-def test_left_rows_without_a_partner_come_once_at_the_end():
-    case = Rows(seed=2, rows=150, batches=3, cells=300)
-    with me.testing.harness(joined(how="left", within=("1 second", "5 seconds"))) as h:
-        for number in range(3):
-            h.batch(**case.batch(number))
+@pytest.mark.parametrize("how", ["left", "right", "full"])
+def test_rows_without_a_partner_come_once_at_the_end_while_bins_move(how):
+    case = Rows(seed=2, rows=150, batches=4, cells=300)
+    with me.testing.harness(joined(how=how, within=("1 second", "5 seconds"))) as h:
+        h.batch(**case.batch(0))
+        move = h.query.rescale(3, schedule="batched", max_bins=2)
+        h.batch(**case.batch(1))
+        h.batch(**case.batch(2))
+        h.finish(move)
+        h.restart()
+        h.batch(**case.batch(3))
         h.end()
         pairs = set(all_pairs(case.orders, case.taxis, 1, 5))
-        matched = {order for _, order, _ in pairs}
-        cells = zip(case.orders["cell"].to_pylist(), case.orders["order"].to_pylist(), strict=True)
-        alone = {(cell, order, None) for cell, order in cells if order not in matched}
-        assert alone
+        orders, taxis = (
+            set(zip(table["cell"].to_pylist(), table[name].to_pylist(), strict=True))
+            for table, name in ((case.orders, "order"), (case.taxis, "taxi"))
+        )
+        lefts = {(cell, order, None) for cell, order in orders - {(cell, order) for cell, order, _ in pairs}}
+        rights = {(cell, None, taxi) for cell, taxi in taxis - {(cell, taxi) for cell, _, taxi in pairs}}
         assert pairs
-        assert pairs_of(h) == pairs | alone
+        assert lefts
+        assert rights
+        assert pairs_of(h) == pairs | {"left": lefts, "right": rights, "full": lefts | rights}[how]
+        assert move.report.bins > 0
 
 
 def test_state_goes_as_the_frontier_moves_and_the_slower_input_is_waited_for():
@@ -90,7 +101,7 @@ def test_state_goes_as_the_frontier_moves_and_the_slower_input_is_waited_for():
         ({"within": None}, "needs within"),
         ({"within": "1s", "window": "1s"}, "needs within"),
         ({"within": "soon"}, "within is 'soon'"),
-        ({"how": "right"}, "swap the streams"),
+        ({"how": "cross"}, "inner, left, right or full"),
         ({"on": "street"}, "no column 'street'"),
         ({"on": []}, "on is []"),
         ({"on": {"order": "taxi"}}, "cast them to the same types"),

@@ -85,19 +85,10 @@ class SumOfWhole(Accumulator):
         before = table.column(self.name)[groups.rows]
         total, beyond = whole_sums(before, of, values.to_numpy())
         if beyond.any():
-            raise self._overflow(table, groups.rows[np.flatnonzero(beyond)])
+            what = f"the sum {self.name!r} of column {self.column!r} leaves the range of bigint"
+            raise unusable(table, groups.rows[np.flatnonzero(beyond)], what, "cast the column to double")
         table.column(self.name)[groups.rows] = total
         table.valid(self.name)[groups.rows] |= some
-
-    def _overflow(self, table: Table, rows: Words) -> UnusableRows:
-        columns, bins = table.keys(rows), table.bins_of(rows)
-        shown = [", ".join(map(repr, key)) for key in zip(*(column.to_pylist() for column in columns), strict=True)]
-        what = f"the sum {self.name!r} of column {self.column!r} leaves the range of bigint"
-        reasons = [
-            f"{what} for the key {key} in bin {bin_}; cast the column to double"
-            for key, bin_ in zip(shown, bins.tolist(), strict=True)
-        ]
-        return UnusableRows(columns[: table.spec.key.leading], reasons)
 
 
 class SumOfFloats(Accumulator):
@@ -204,10 +195,7 @@ class Edge(Accumulator):
 
     def parts(self, rows: pa.Table) -> Parts:
         """The time of each row and its values."""
-        by = whole_column(rows[self.by])
-        missing = by.is_null().to_numpy(zero_copy_only=False) if by.null_count else None
-        time = pa.array(words(by), mask=missing)
-        return [time, *(whole_column(rows[column]).cast(kind) for _, column, kind in self.columns)]
+        return [times(rows, self.by), *(whole_column(rows[column]).cast(kind) for _, column, kind in self.columns)]
 
     def combine(self, table: Table, groups: Groups, parts: Parts) -> None:
         """Keep the earlier (later) of old and new."""
@@ -221,6 +209,23 @@ class Edge(Accumulator):
         better = better[parts[0].is_valid().to_numpy(zero_copy_only=False)[winners[better]]]
         for name, part in zip(names, parts, strict=True):
             table.set(name, groups.rows[better], part.take(pa.array(winners[better])))
+
+
+def times(rows: pa.Table, by: str) -> pa.Array:
+    """The column of time as words; null where there is none."""
+    column = whole_column(rows[by])
+    missing = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    return pa.array(words(column), mask=missing)
+
+
+def unusable(table: Table, rows: Words, what: str, instead: str) -> UnusableRows:
+    """Why rows of the keys at these rows of a table cannot be added: what is wrong, and what to do instead."""
+    columns, bins = table.keys(rows), table.bins_of(rows)
+    shown = [", ".join(map(repr, key)) for key in zip(*(column.to_pylist() for column in columns), strict=True)]
+    reasons = [
+        f"{what} for the key {key} in bin {bin_}; {instead}" for key, bin_ in zip(shown, bins.tolist(), strict=True)
+    ]
+    return UnusableRows(columns[: table.spec.key.leading], reasons)
 
 
 def _present(part: pa.Array, groups: Groups) -> tuple[pa.Array, Words, Flags]:

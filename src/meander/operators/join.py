@@ -15,6 +15,7 @@ from meander.operators.custom import SIDE, SIDES, paired
 from meander.operators.operator import BinnedOperator, Now, Output, key_of, listing
 from meander.operators.ordering import Flags, Words
 from meander.operators.pairs import (
+    OUTER,
     Bounds,
     Pairs,
     Reader,
@@ -33,7 +34,7 @@ from meander.state.spans import Lookups, Spans, ranges
 from meander.state.table import Table
 
 MATCHED = "__matched"
-"""Whether a row of the left side has had a partner; kept where rows without one come out too."""
+"""Whether a row has had a partner; kept for the sides whose rows come out without one too."""
 
 AGAIN = "_right"
 """What is put behind the name of a right column where the left one has it too."""
@@ -47,7 +48,8 @@ class Join(BinnedOperator):
 
     A row pairs with the rows of the other side that came before it or with it. The frontier stays `lateness` behind
     the newest time of the input that is behind: rows before it are late, and what no row after it can match is
-    forgotten. With `how="left"`, a left row without a partner comes out then, with nulls for the right columns.
+    forgotten. With `how="left"`, a left row without a partner comes out then, with nulls for the right columns; with
+    `how="right"` a right one with nulls for the left columns, with `how="full"` both.
 
     The columns are those of the key, of the left rows and of the right ones, which have `_right` behind their name
     where the left has it too. `where` is a function of such `Pairs` that returns which of them count, or an expression
@@ -95,8 +97,8 @@ class Join(BinnedOperator):
         own = self.output.names[len(self.key.fields) :]
         self.kept = (tuple(own[: len(self.columns[0])]), tuple(own[len(self.columns[0]) :]))
         values = [tuple((name, self.output.field(name).type) for name in names) for names in self.kept]
-        if self.how == "left":
-            values[0] += ((MATCHED, pa.bool_()),)
+        for side in OUTER[self.how]:
+            values[side] += ((MATCHED, pa.bool_()),)
         self.tables = (Spans.spec("left", self.key, values[0]), Spans.spec("right", self.key, values[1]))
         self.where = where
         check_where(where, self.output)
@@ -119,14 +121,13 @@ class Join(BinnedOperator):
         sides = [self._side(rows, keys, at, now.frontier) for at in range(2)]
         left, right = sides
         # Right rows meet the left ones of earlier batches; left rows meet all right ones: each pair once.
-        for pairs, at in self._pairs(right, stored[0], 1):
-            outputs.append(pairs)
-            self._note_matched(stored[0].table, at)
-        right.store(stored[1], self.bounds)
-        for pairs, at in self._pairs(left, stored[1], 0):
-            outputs.append(pairs)
-            left.matched[at] = True
-        left.store(stored[0], self.bounds, MATCHED if self.how == "left" else None)
+        for side, other in ((1, 0), (0, 1)):
+            mine = sides[side]
+            for pairs in self._pairs(mine, stored[other], side):
+                outputs.append(pairs.table())
+                mine.matched[pairs.rows[0]] = True
+                self._note_matched(stored[other].table, other, pairs.rows[1])
+            mine.store(stored[side], self.bounds, MATCHED if side in OUTER[self.how] else None)
         late = [np.asarray(side.late) for side in sides]
         behind = np.sort(np.concatenate(late))
         return Output(
@@ -138,17 +139,19 @@ class Join(BinnedOperator):
     def _evict(self, stored: list[Spans], frontier: int | None) -> list[pa.Table]:
         if frontier is None:
             return []
-        left, right = (each.before(self.bounds.closed(frontier, at)) for at, each in enumerate(stored))
-        table = stored[0].table
-        alone = []
-        if self.how == "left" and left.size:
-            rows = left[~table.column(MATCHED)[left]]
-            columns = [*table.keys(rows)[: len(self.key.fields)], *(table.get(name, rows) for name in self.kept[0])]
-            nothing = [pa.nulls(rows.size, each.type) for each in list(self.output)[len(columns) :]]
-            alone = [pa.Table.from_arrays([*columns, *nothing], schema=self.output)] if rows.size else []
-        table.discard(left)
-        stored[1].table.discard(right)
-        return alone
+        over = [each.before(self.bounds.closed(frontier, side)) for side, each in enumerate(stored)]
+        alone = [self._alone(stored[side].table, over[side], side) for side in OUTER[self.how]]
+        for each, rows in zip(stored, over, strict=True):
+            each.table.discard(rows)
+        return [each for each in alone if each.num_rows]
+
+    def _alone(self, table: Table, rows: Words, side: int) -> pa.Table:
+        """Those of these rows of one side that have had no partner, with nulls for the other side."""
+        rows = rows[~table.column(MATCHED)[rows]]
+        columns = dict(zip(self.key.names, table.keys(rows), strict=False))
+        columns |= {name: table.get(name, rows) for name in self.kept[side]}
+        nothing = {field.name: pa.nulls(rows.size, field.type) for field in self.output if field.name not in columns}
+        return pa.Table.from_arrays([(columns | nothing)[name] for name in self.output.names], schema=self.output)
 
     def _side(self, rows: pa.Table, keys: Keys, side: int, frontier: int | None) -> JoinSide:
         """The rows of one input that are in time, without the prefix of their names."""
@@ -165,11 +168,8 @@ class Join(BinnedOperator):
         named = mine.select(names[1:]).rename_columns(self.kept[side]).combine_chunks()
         return JoinSide(columns, times, named, at[~good], newest, np.zeros(times.size, np.bool_))
 
-    def _pairs(self, mine: JoinSide, others: Spans, side: int) -> Iterator[tuple[pa.Table, Words]]:
-        """Pairs of these rows with those stored of the other side, and for each the left row's place.
-
-        The place is that of a row of `mine` for the left side and that in the stored table for the right.
-        """
+    def _pairs(self, mine: JoinSide, others: Spans, side: int) -> Iterator[Pairs]:
+        """Pairs of these rows, `rows[0]`, with those stored of the other side, `rows[1]`."""
         if not mine.times.size:
             return
         low, high = self.bounds.partners(side)
@@ -181,7 +181,7 @@ class Join(BinnedOperator):
             if self.where is not None:
                 pairs = pairs.only(kept_by(self.where, pairs))
             if pairs.num_rows:
-                yield pairs.table(), pairs.rows[side]
+                yield pairs
 
     def _spans(self, times: Words, low: int, high: int) -> tuple[Words, Words]:
         """For each row the spans its partners may be in, by row number and start of the span."""
@@ -223,8 +223,8 @@ class Join(BinnedOperator):
         readers |= {name: (_taking(whole_column(mine.rows[name])), 0) for name in self.kept[side]}
         return readers | {name: (stored.reader(name, among), 1) for name in self.kept[1 - side]}
 
-    def _note_matched(self, table: Table, rows: Words) -> None:
-        if self.how == "left":
+    def _note_matched(self, table: Table, side: int, rows: Words) -> None:
+        if side in OUTER[self.how]:
             rows = np.unique(rows)
             new = rows[~table.column(MATCHED)[rows]]
             table.column(MATCHED)[new] = True

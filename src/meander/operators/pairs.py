@@ -5,7 +5,7 @@ Candidate pairs have columns that are read on demand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,7 +22,16 @@ from meander.operators.times import Duration, microseconds, time_type
 from meander.options import kind
 from meander.route.columns import whole_column
 
-HOWS = {"inner": "inner", "left": "left", "leftouter": "left", "left_outer": "left"}
+HOWS = {
+    "inner": "inner",
+    "left": "left", "leftouter": "left", "left_outer": "left",
+    "right": "right", "rightouter": "right", "right_outer": "right",
+    "full": "full", "fullouter": "full", "full_outer": "full", "outer": "full",
+}  # fmt: skip
+"""The kinds of join, by all of Spark's names for them."""
+
+OUTER = {"inner": (), "left": (0,), "right": (1,), "full": (0, 1)}
+"""The sides whose rows come out without a partner too: 0 is the left one, 1 the right."""
 
 SPANS = 2
 """Into how many spans the time is cut in which partners can come: fewer are faster to look up, more are forgotten
@@ -77,11 +86,22 @@ class Bounds:
 
 
 def how_of(how: object) -> str:
-    """Which rows come out: "inner" or "left"."""
+    """Which rows come out: "inner", "left", "right" or "full"."""
     if isinstance(how, str) and how in HOWS:
         return HOWS[how]
-    hint = "; swap the streams" if how in ("right", "rightouter", "right_outer") else ""
-    raise InvalidOption(f"how is {how!r}; a join is inner or left{hint}")
+    raise InvalidOption(f"how is {how!r}; a join is inner, left, right or full")
+
+
+def columns_of_sides(on: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns to join on, of the left side and of the right."""
+    if isinstance(on, Mapping):
+        pairs = [*on.items()]
+    else:
+        names = [on] if isinstance(on, str) else [*on] if isinstance(on, Sequence) else []
+        pairs = [(name, name) for name in names]
+    if not pairs or not all(isinstance(name, str) for pair in pairs for name in pair):
+        raise InvalidOption(f'on is {on!r}; name columns as in on="key", on=["a", "b"] or on={{"left": "right"}}')
+    return tuple(left for left, _ in pairs), tuple(right for _, right in pairs)
 
 
 def times_of_sides(input: tuple[pa.Schema, pa.Schema], time: object) -> tuple[str, str]:

@@ -103,7 +103,8 @@ class Harness:
         options = dict(settings)
         checkpoint = str(options.pop("checkpoint", Path(self._folder.name) / "checkpoint"))
         operators = [node.operator for node in stream.nodes]
-        jobs = InProcessJobs(operators, self._table(None, None, None).schema, self.cluster, self.sink)
+        columns = stream.schema.names if stream.shapes else None
+        jobs = InProcessJobs(operators, self._table(None, None, None).schema, self.cluster, self.sink, columns)
         chosen = Settings(checkpoint, workers, bins, copy_ms=1e9, **options)
         location = Location.of(checkpoint, fsync=chosen.fsync)
         return InProcessLaunch(operators, location, self.cluster, jobs, chosen, self.clock, workers)

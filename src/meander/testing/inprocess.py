@@ -105,9 +105,16 @@ class InProcessJobs:
     """Runs the tasks of all workers, one after the other."""
 
     def __init__(
-        self, operators: Sequence[BinnedOperator], schema: pa.Schema, cluster: InProcessCluster, sink: OutputSink
+        self,
+        operators: Sequence[BinnedOperator],
+        schema: pa.Schema,
+        cluster: InProcessCluster,
+        sink: OutputSink,
+        columns: Sequence[str] | None = None,
     ) -> None:
         self.operators, self.schema, self.cluster, self.sink = tuple(operators), schema, cluster, sink
+        self.columns = columns
+        """The columns that the sink gets, where those are not all."""
 
     def nothing(self) -> pa.Table:
         """No rows, in the schema of the stream."""
@@ -180,7 +187,8 @@ class InProcessJobs:
 
     def prepare(self, output: OperatorOutput, write: SinkWrite) -> SinkToken:
         """Give the output of a version to the sink."""
-        return self.sink.prepare(self.read(output), write)
+        rows = self.read(output)
+        return self.sink.prepare(rows if self.columns is None else rows.select(self.columns), write)
 
     def rehearse(self, places: Sequence[Place], bins: int) -> None:
         """All is warm."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from meander.engine.driver.ports import Place
 from meander.engine.spark.gateway import Gateway
+from meander.engine.spark.nodes import Shape, shaped
 from meander.engine.worker.rows import REPORT, SLOT
 
 if TYPE_CHECKING:
@@ -59,18 +60,24 @@ class RowRouting:
 
 @dataclass(frozen=True)
 class SparkOutput:
-    """What one version emits: inline, where every worker's part was small, else in files beside the state."""
+    """What one version emits: inline, where every worker's part was small, else in files beside the state.
+
+    `schema` is that of the operator; the output has gone through the shapes behind it.
+    """
 
     schema: pa.Schema
     inline: Sequence[pa.Table]
     files: Sequence[tuple[str, Place]]
     gateway: Gateway
     session: SparkSession
+    shapes: Sequence[Shape] = ()
 
     @property
     def small(self) -> pa.Table | None:
-        """All of it, where it came inline."""
-        return None if self.files else self._inline()
+        """All of it, where it came inline and Spark has nothing to compute of it."""
+        if self.files or any(each.names is None for each in self.shapes):
+            return None
+        return self._inline().select(self.shapes[-1].names) if self.shapes else self._inline()
 
     def _inline(self) -> pa.Table:
         # createDataFrame loses what comes after an empty chunk.
@@ -88,6 +95,9 @@ class SparkOutput:
 
     def frame(self) -> DataFrame:
         """All of it as a DataFrame."""
+        return shaped(self._emitted(), self.shapes)
+
+    def _emitted(self) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema, gateway = from_arrow_schema(self.schema), self.gateway

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,14 +33,14 @@ from meander.engine.driver.ports import (
 from meander.engine.spark.cluster import rehearse
 from meander.engine.spark.exchange import OUTPUT_LOST, RowRouting, SparkOutput, bin_of
 from meander.engine.spark.gateway import Gateway
+from meander.engine.spark.nodes import OperatorNode, Shape
 from meander.engine.worker.messages import TaskReport
 from meander.engine.worker.rows import BAD, FINAL, REPORT, passed_on, shown
 from meander.engine.worker.task import OperatorTask
 from meander.errors import MeanderError, QueryFailed
-from meander.operators.operator import BinnedOperator
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 UNPACKED = 4
 """About how many bytes of Arrow come of one byte of Spark's compressed shuffle, on the safe side."""
@@ -55,33 +55,21 @@ _LOSSES_OF_A_SINK = re.compile(r"ExecutorLostFailure|FetchFailed|[Ww]orker exite
 """Fewer: what else a sink says may be about its own connections, and is its own failure."""
 
 
-@dataclass(frozen=True)
-class OperatorNode:
-    """One operator of the chain, and how its rows come out of what is before it.
-
-    `columns` have to be computed first, as Spark expressions; `bad` is an expression that says why a row cannot be
-    used, null where it can.
-    """
-
-    operator: BinnedOperator
-    columns: Mapping[str, Column]
-    bad: Column | None = None
-
-    def computed(self, frame: DataFrame) -> DataFrame:
-        """The rows with the columns that have to be computed first."""
-        columns = dict(self.columns)
-        if self.bad is not None:
-            columns[BAD] = self.bad
-        return frame.withColumns(columns) if columns else frame
-
-
 class SparkJobs:
     """The jobs of one query, built once and run for every batch with other control messages."""
 
     def __init__(
-        self, gateway: Gateway, cluster: Cluster, source: DataFrame, nodes: Sequence[OperatorNode], sink: OutputSink
+        self,
+        gateway: Gateway,
+        cluster: Cluster,
+        source: DataFrame,
+        nodes: Sequence[OperatorNode],
+        sink: OutputSink,
+        shapes: Sequence[Shape] = (),
     ) -> None:
         self.gateway, self.cluster, self.source, self.nodes, self.sink = gateway, cluster, source, tuple(nodes), sink
+        self.shapes = tuple(shapes)
+        """What the last operator's rows go through on their way to the sink."""
         self._session: SparkSession = source.sparkSession
         self._idle_session: SparkSession | None = None
         self._tasks: dict[tuple[int, bool, bool], Callable[[DataFrame, bool], DataFrame]] = {}
@@ -145,7 +133,7 @@ class SparkJobs:
     def prepare(self, output: OperatorOutput, write: SinkWrite) -> SinkToken:
         """Give the output of a version to the sink."""
         try:
-            return self.sink.prepare(self._output(output), write)
+            return self.sink.prepare(self._output(output, self.shapes), write)
         except Exception as problem:
             executors = {place.executor for _, place in output.files}
             if OUTPUT_LOST in str(problem) or (not self.cluster.is_local and executors - self.cluster.ids()):
@@ -183,8 +171,9 @@ class SparkJobs:
         planned_s = time.perf_counter() - began
         return _result([(row["report"], row["output"]) for row in frame.collect()], planned_s)
 
-    def _output(self, output: OperatorOutput) -> SparkOutput:
-        return SparkOutput(self._outputs[output.operator], output.inline, output.files, self.gateway, self._session)
+    def _output(self, output: OperatorOutput, shapes: Sequence[Shape] = ()) -> SparkOutput:
+        schema = self._outputs[output.operator]
+        return SparkOutput(schema, output.inline, output.files, self.gateway, self._session, shapes)
 
     def _routed(self, frame: DataFrame, routing: Routing, chained: bool) -> DataFrame:
         at = routing.operator

@@ -17,7 +17,8 @@ from meander.engine.driver.ports import OutputSink
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.cluster import SparkCluster
 from meander.engine.spark.gateway import Gateway
-from meander.engine.spark.jobs import OperatorNode, SparkJobs, in_short
+from meander.engine.spark.jobs import SparkJobs, in_short
+from meander.engine.spark.nodes import OperatorNode, Shape
 from meander.engine.spark.stream import SparkBatches, SparkStream
 from meander.errors import InvalidOption, MeanderError, QueryFailed
 from meander.migration.steps import Step
@@ -38,6 +39,7 @@ class SparkLaunch:
         sink: where its output goes.
         trigger: Spark's trigger.
         requested: the number of workers that the user named, if any.
+        shapes: what the last operator's rows go through before the sink.
     """
 
     source: DataFrame
@@ -46,6 +48,7 @@ class SparkLaunch:
     sink: OutputSink
     trigger: Mapping[str, Any]
     requested: int | None = None
+    shapes: Sequence[Shape] = ()
 
     def start(self, moved: Sequence[Step] = (), before: Driver | None = None) -> tuple[Driver, SparkStream]:
         """Check everything, claim the checkpoint and start.
@@ -56,7 +59,7 @@ class SparkLaunch:
         location = Location.of(settings.checkpoint, fsync=settings.fsync)
         operators = [node.operator for node in self.nodes]
         cluster = SparkCluster(gateway)
-        jobs = SparkJobs(gateway, cluster, self.source, self.nodes, self.sink)
+        jobs = SparkJobs(gateway, cluster, self.source, self.nodes, self.sink, self.shapes)
 
         def settled(log: Log) -> Driver:
             driver = Driver(operators, cluster, jobs, settings, log, before=before)
