@@ -33,7 +33,8 @@ The packages, inner ones first; each may use only those above it:
     engine.driver             what makes versions: batch loop, attempts, commit, placement
     outlook                   the past, and what migrations to come will cost
     engine.spark              the driver's ports on Spark        native        Spark's own state, seen and steered
-    query, streams, attached, sinks, sessions                    what users hold; with sources, foresight and prepared
+    query, streams, attached, sinks, sessions, checkpoints       what users hold; with sources, foresight, prepared
+                              and datasource
     testing                   the whole engine in one process, without Spark
     cli                       the command `meander`
 
@@ -64,6 +65,7 @@ from meander.types import Assignment, BinId, Move, WorkerId
 if TYPE_CHECKING:
     from meander import sinks
     from meander.attached import attach
+    from meander.checkpoints import open_checkpoint
     from meander.operators.operator import Operator
     from meander.outlook.pmc import pmc
     from meander.outlook.transitions import Transitions
@@ -82,6 +84,7 @@ _LATER = {
     "Timers": "meander.state.declare",
     "Transitions": "meander.outlook.transitions",
     "attach": "meander.attached",
+    "open_checkpoint": "meander.checkpoints",
     "pmc": "meander.outlook.pmc",
     "session": "meander.sessions",
     "sinks": "meander.sinks",
@@ -114,6 +117,7 @@ __all__ = [
     "WorkerId",
     "attach",
     "check",
+    "open_checkpoint",
     "plan",
     "planners",
     "pmc",

@@ -16,7 +16,6 @@ from __future__ import annotations
 import datetime
 import os
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -24,16 +23,17 @@ import pyarrow as pa
 
 from meander.checkpoint import rollback as rollbacks
 from meander.checkpoint.backup import Backup, back_up
-from meander.checkpoint.entries import Commit, sizes
+from meander.checkpoint.entries import Commit, LogWriter, sizes
 from meander.checkpoint.location import Location
 from meander.checkpoint.lookup import conditions
-from meander.checkpoint.manifest import Log
+from meander.checkpoint.manifest import read_entry, sequences
 from meander.checkpoint.reader import Reader, place_of
+from meander.checkpoint.repair import Repair, mend_log, mend_rest, rest_of_damage
 from meander.checkpoint.rollback import Rollback
 from meander.checkpoint.verify import Findings, verify
 from meander.clock import SystemClock
 from meander.engine.driver.run import runs_here
-from meander.errors import CheckpointError
+from meander.errors import CheckpointError, Damaged
 from meander.options import whole
 from meander.prepared import undo_folders
 from meander.types import WorkerId
@@ -168,19 +168,35 @@ class Checkpoint:
         log = self._reader().log
         if dry_run:
             return rollbacks.plan(log, to)
-        self._refuse_running(log, take_over)
+        self._refuse_running(log.writer, take_over)
         rollbacks.plan(log, to)  # a refusal leaves everything as it is
         log.claim(socket.gethostname(), os.getpid())
         rollback = rollbacks.roll_back(log, to, SystemClock().wall_ms())
         undo_folders(log.tokens(*rollback.undoes))
         return rollback
 
+    def repair(self, *, take_over: bool = False) -> Repair:
+        """Mend what can be mended without losing a row, and say what is left; what is removed is copied first.
+
+        Args:
+            take_over: do it although the driver that wrote last may still run; it then commits nothing more.
+        """
+        location, wall_ms = self._location, SystemClock().wall_ms()
+        self._refuse_running(_newest_writer(location), take_over)
+        mended = mend_log(location, f"repair-{wall_ms}")
+        log = self._reader().log
+        log.claim(socket.gethostname(), os.getpid())
+        if log.is_owed and log.last is not None and log.last.undoes is not None:
+            undo_folders(log.tokens(*log.last.undoes))
+        mended += mend_rest(log)
+        return Repair(tuple(mended), tuple(rest_of_damage(location)))
+
     def _reader(self) -> Reader:
         return Reader.open(self._location.root)
 
-    def _refuse_running(self, log: Log, take_over: bool) -> None:
+    def _refuse_running(self, writer: LogWriter | None, take_over: bool) -> None:
         """Raise where the driver that wrote last runs, or cannot be seen from here."""
-        writer, root = log.writer, self._location.root
+        root = self._location.root
         if take_over or writer is None:
             return
         anyway = "take_over=True (--take-over) goes on all the same: that driver then commits nothing more"
@@ -208,6 +224,16 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         CheckpointError: there is none.
     """
     return Checkpoint(place_of(path))
+
+
+def _newest_writer(location: Location) -> LogWriter | None:
+    """Who wrote the newest entry of the log that can be read."""
+    for number in reversed(sequences(location)):
+        try:
+            return read_entry(location, number)[0].driver
+        except Damaged:
+            continue
+    return None
 
 
 def _is_alive(pid: int) -> bool:

@@ -8,8 +8,9 @@
 
 A sink takes a version in two steps. `prepare` gets the rows before the version is committed, keeps them out of its
 readers' sight and returns a token, which is committed with the version. Then `commit` gets the token and shows the
-rows; after a restart it gets the last one again. `undo` hears which versions a rollback has undone. A sink with one step returns None, and has to cope with a version that
-comes again, and with one that comes too late, from a driver that was replaced. See `docs/write-to-a-sink.md`.
+rows; after a restart it gets the last one again. `undo` hears which versions a rollback has undone. A sink with one
+step returns None, and has to cope with a version that comes again, and with one that comes too late, from a driver that
+was replaced. See `docs/write-to-a-sink.md`.
 """
 
 from __future__ import annotations

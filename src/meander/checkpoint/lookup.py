@@ -1,4 +1,4 @@
-"""Which rows of a state table are wanted, such as `user = 'u1' AND day = '2026-01-01'`, and the bins that can hold them."""
+"""Which rows of a state table are wanted, such as `user = 'u1' AND day = 7`, and the bins that can hold them."""
 
 from __future__ import annotations
 
@@ -134,4 +134,6 @@ def _cast(wanted: Equal, kind: pa.DataType) -> pa.Scalar:
     except (pa.ArrowException, ValueError):
         shown = f"'{wanted.value}'" if isinstance(wanted.value, str) else wanted.value
         advice = ", in quotes" if not isinstance(wanted.value, str) and not pa.types.is_integer(kind) else ""
-        raise InvalidOption(f"{wanted.column} = {shown} cannot be: the column is {kind}; give such a value{advice}") from None
+        raise InvalidOption(
+            f"{wanted.column} = {shown} cannot be: the column is {kind}; give such a value{advice}"
+        ) from None

@@ -230,7 +230,7 @@ class Log:
         self._check_parent()
 
     def commits(self, from_version: int) -> list[Commit]:
-        """Return the commits from a version on, oldest first, without undone ones; Damaged where one of them is gone."""
+        """Return the commits from a version on, oldest first, without undone ones; Damaged where one is gone."""
         versions = range(max(from_version, 0), self._index.version + 1)
         wanted = [version for version in versions if not self._index.is_undone(version)]
         known = len(wanted)

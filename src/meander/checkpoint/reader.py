@@ -95,18 +95,30 @@ class Reader:
         first = BIN if "bin" in fields else "bin"
         return pa.schema([(first, pa.int32()), *fields.items()])
 
+    def bins(self, operator: int, table: str, where: Sequence[Equal]) -> Sequence[int] | None:
+        """The bins that can hold rows of a table that meet conditions; None for all."""
+        described = self.identity.operators[operator]
+        fields = fields_of(described["tables"][table])
+        key = [*fields.items()][: len(described["key"])]
+        return bins_of(typed(where, fields), key, self.identity.bins)
+
     def state(
-        self, operator: int, table: str, version: int | None = None, where: Sequence[Equal] = ()
+        self,
+        operator: int,
+        table: str,
+        version: int | None = None,
+        where: Sequence[Equal] = (),
+        bins: Sequence[int] | None = None,
     ) -> Iterator[pa.Table]:
-        """The rows of a state table, sorted by bin and key, in pieces.
+        """The rows of a state table that meet conditions, sorted by bin and key, in pieces.
 
         Where conditions name the whole key, only the parts of files are read that hold the key's bin.
         """
-        described = self.identity.operators[operator]
-        key = [(name, fields_of(described["tables"][table])[name]) for name, _ in described["tables"][table]["key"]]
-        values = typed(where, fields_of(described["tables"][table]))
-        bins = bins_of(values, key[: len(described["key"])], self.identity.bins)
-        pieces = rebuild(self.location, self.at(version)[1], operator, table, [name for name, _ in key], bins)
+        described = self.identity.operators[operator]["tables"][table]
+        key = [name for name, _ in described["key"]]
+        wanted = self.bins(operator, table, where) if bins is None else bins
+        pieces = rebuild(self.location, self.at(version)[1], operator, table, key, wanted)
+        values = typed(where, fields_of(described))
         return (matching(piece, values) for piece in pieces)
 
     def side(

@@ -12,7 +12,7 @@ every one that was begun.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from meander.checkpoint import spark_logs
@@ -63,7 +63,9 @@ class Rollback:
     def __str__(self) -> str:
         first, last = self.undone[0], self.undone[-1]
         which = f"version {first}" if first == last else f"versions {first} to {last}"
-        again = f"Spark brings {amount(self.batches, 'batch', 'batches')} again" if self.batches else "no batch comes again"
+        again = (
+            f"Spark brings {amount(self.batches, 'batch', 'batches')} again" if self.batches else "no batch comes again"
+        )
         return f"version {self.number} has the state of version {self.to} and undoes {which}; {again}"
 
 
@@ -71,8 +73,13 @@ def restorable(log: Log) -> list[int]:
     """The versions that can be gone back to: those that are kept, with their files and Spark's offsets."""
     if log.last is None:
         return []
-    commits = log.commits(log.first_version())
-    return [commit.version for commit in commits if _obstacle(log, log.at(commit.version)) is None]
+    commits, there = log.commits(log.first_version()), _state_files(log.location)
+    return [commit.version for commit in commits if _obstacle(log.location, log.at(commit.version), there) is None]
+
+
+def is_whole(log: Log, version: int) -> bool:
+    """Whether all state of a version is there and as it was written."""
+    return _damage(log.location, log.at(version).index) is None
 
 
 def plan(log: Log, to: int) -> Rollback:
@@ -84,7 +91,7 @@ def plan(log: Log, to: int) -> Rollback:
         raise InvalidOption(f"the last version is {last.version}; give an older one than that, not {to}")
     try:
         past = log.at(to)
-        obstacle = _obstacle(log, past) or _damage(log.location, past.index)
+        obstacle = _obstacle(log.location, past, _state_files(log.location)) or _damage(log.location, past.index)
     except CheckpointError as error:
         obstacle = str(error)
     if obstacle is not None:
@@ -112,11 +119,15 @@ def roll_back(log: Log, to: int, time_ms: int) -> Rollback:
 
 
 def finish(log: Log) -> None:
-    """Do what a rollback still owes to Spark's logs and to late and dead rows; nothing where nothing is owed."""
+    """Do what a rollback still owes to Spark's logs and to late and dead rows; the log is claimed."""
     last = log.last
-    if not log.is_owed or last is None or last.undoes is None:
+    if last is None or not log.index.undone:
         return
     log.check()
+    if not log.is_owed or last.undoes is None:
+        # A driver that was replaced by a rollback, and did not know it yet, may have ended its batch in Spark's eyes.
+        spark_logs.drop_strays(log.location, last.batch)
+        return
     first, newest = last.undoes
     spark_logs.rewind(log.location, last.batch, f"{FOLDER}/{last.version}", is_decided=True)
     rows = [file.path for file in side_files(log.location) if not file.level and first <= file.first <= newest]
@@ -136,14 +147,18 @@ def _commit(rollback: Rollback, past: Commit, last: Commit, time_ms: int) -> Com
     )  # fmt: skip
 
 
-def _obstacle(log: Log, past: Past) -> str | None:
-    """Why one cannot go back to a version, None where one can."""
-    location, commit = log.location, past.commit
+def _state_files(location: Location) -> set[str]:
+    """The state files that are there."""
+    return {f"{folder}/{name}" for folder in ("deltas", "snapshots") for name in location.list(folder)}
+
+
+def _obstacle(location: Location, past: Past, there: Collection[str]) -> str | None:
+    """Why one cannot go back to a version, given the state files that are there; None where one can."""
+    commit = past.commit
     if location.folders(f"{SPARK}/state"):
         return "the source keeps state of its own in Spark's part of the checkpoint, which cannot go back"
     if (commit.journal or {}).get("hook"):
         return f"it is a part of batch {commit.batch}"
-    there = {f"{folder}/{name}" for folder in ("deltas", "snapshots") for name in location.list(folder)}
     if any(file.path not in there for file in past.index.files() if file.path):
         return "its state is not kept any more"
     if not spark_logs.has_begun(location, commit.batch):

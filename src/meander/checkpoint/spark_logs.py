@@ -121,6 +121,14 @@ def rewind(location: Location, batch: int, copies: str, *, is_decided: bool) -> 
     return paths
 
 
+def drop_strays(location: Location, batch: int) -> None:
+    """Remove what Spark cannot have noted itself when `batch` is the last one committed, or the next one is begun."""
+    for log, last in (("offsets", batch + 1), ("commits", batch)):
+        for number, name in _numbered(location, f"{SPARK}/{log}"):
+            if number > last:
+                _remove(location, f"{SPARK}/{log}", name)
+
+
 def drop_torn(location: Location, folder: str = SPARK, batch: int = -1, offsets: str = "") -> None:
     """Remove what is torn of the batches after `batch`, the last one committed, which has these offsets."""
     torn = _drop_torn_sources(location, f"{folder}/sources", _files_read(offsets.encode()))

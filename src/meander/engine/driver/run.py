@@ -20,7 +20,6 @@ from meander.migration.request import Live, Mode, Proposal, Request, propose
 from meander.migration.steps import Budget, CopyBudget, Step
 from meander.types import WorkerId
 
-
 _RUNS: weakref.WeakSet[QueryRun] = weakref.WeakSet()
 """The queries that were started in this process."""
 

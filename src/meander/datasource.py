@@ -1,0 +1,98 @@
+"""Spark's data source `meander`: the state of a checkpoint as a DataFrame, read bin by bin.
+
+    spark.read.format("meander").option("operator", "count").load("/data/words").where("word = 'duck'")
+
+A filter that names the whole key is pushed down: one bin is read, of the few files that hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from meander.checkpoint.lookup import Equal
+from meander.checkpoint.reader import Reader
+from meander.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+PARTITIONS = 64
+"""The bins of an operator are read in so many parts at most."""
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Let a session read with `format("meander")`, and push filters down to it."""
+    spark.dataSource.register(StateSource)
+    spark.conf.set(PUSHDOWN, "true")
+    return spark
+
+
+class StateSource(DataSource):
+    """The state of one operator; options: path, operator, table, version."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What it is called in `format`."""
+        return "meander"
+
+    def schema(self) -> StructType:
+        """The columns of the table, and the bin of each row."""
+        return from_arrow_schema(StateReader(self.options).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads it."""
+        return StateReader(self.options)
+
+
+class StateReader(DataSourceReader):
+    """Reads one version of a table, fixed when the read is planned."""
+
+    def __init__(self, options: Any) -> None:
+        path = options.get("path")
+        if not path or "operator" not in options:
+            raise InvalidOption('name the checkpoint and the operator: .option("operator", "count").load(checkpoint)')
+        reader = Reader.open(path)
+        self.path = reader.location.root
+        self.operator = reader.operator(options["operator"])
+        self.table = reader.table(self.operator, options.get("table"))
+        wanted = options.get("version")
+        if wanted is not None and not str(wanted).isdecimal():
+            raise InvalidOption(f"version is {wanted!r}; give the number of a version")
+        self.version = reader.log.index.version if wanted is None else int(wanted)
+        self.columns: pa.Schema = reader.schema(self.operator, self.table)
+        self.bins = reader.identity.bins
+        self.where: tuple[Equal, ...] = ()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        """Keep conditions on columns; Spark evaluates all of them again, and those that are not equalities."""
+        taken: dict[str, Equal] = {}
+        for each in filters:
+            if isinstance(each, EqualTo) and len(each.attribute) == 1 and each.attribute[0] in self.columns.names[1:]:
+                taken.setdefault(each.attribute[0], Equal(each.attribute[0], each.value))
+        self.where = tuple(taken.values())
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Runs of bins; the bin of the key alone where that is known."""
+        if self.version < 0:
+            return []
+        known = Reader.open(self.path).bins(self.operator, self.table, self.where)
+        if known is not None:
+            return [InputPartition(tuple(known))]
+        count = min(self.bins, PARTITIONS)
+        return [
+            InputPartition(tuple(range(self.bins * at // count, self.bins * (at + 1) // count))) for at in range(count)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some bins."""
+        reader = Reader.open(self.path)
+        for piece in reader.state(self.operator, self.table, self.version, self.where, partition.value):
+            yield from piece.select(self.columns.names).cast(self.columns).to_batches()
