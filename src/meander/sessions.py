@@ -52,6 +52,8 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
     """
     from pyspark.sql import SparkSession
 
+    from meander.datasource import register
+
     builder = SparkSession.builder.appName(app).master(master or os.environ.get("MEANDER_MASTER", "local[2]"))
     chosen = {**CHOSEN, **{name: value for name, (value, _) in REQUIRED.items()}}
     # Python workers are started with this Python; without it, with whatever python3 is first on their path.
@@ -66,7 +68,7 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     check(spark)
-    return spark
+    return register(spark)
 
 
 def check(spark: SparkSession) -> None:

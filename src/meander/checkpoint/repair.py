@@ -107,23 +107,21 @@ def _last_batch(location: Location, numbers: list[int]) -> int:
 
 
 def _drop_before_damage(location: Location, numbers: list[int], copies: str) -> list[str]:
-    """Remove the entries up to the newest damaged one, if a full index after it makes them needless."""
-    child, has_index = None, False
-    for at in range(len(numbers) - 1, -1, -1):
-        number = numbers[at]
+    """Remove the entries up to the newest damaged one, and on to the next full index, from which reading can start."""
+    child = full = None
+    for number in reversed(numbers):
         try:
             entry, mark = read_entry(location, number)
             is_linked = child is None or (child.sequence == number + 1 and child.parent == mark)
         except Damaged:
             is_linked = False
         if not is_linked:
-            if not has_index:
+            if full is None:
                 return []  # newer entries hang on it
-            _set_aside(location, map(path_of, numbers[: at + 1]), copies)
-            return [
-                f"{LOG}/ was damaged up to entry {number}: versions before {child.version if child else 0} are gone"
-            ]
-        child, has_index = entry, entry.index is not None
+            _set_aside(location, [path_of(each) for each in numbers if each < full.sequence], copies)
+            return [f"{LOG}/ was damaged up to entry {number}: versions before {full.version} are gone"]
+        child = entry
+        full = entry if entry.index is not None else full
     return []
 
 

@@ -25,13 +25,13 @@ def versions(checkpoint: CHECKPOINT, format: show.FORMAT = None) -> None:
     if show.wants_json(format):
         show.print_json([{**dataclasses.asdict(each), "time": each.time.isoformat()} for each in every])
         return
-    columns = (">version", "committed", "kind", ">batch", ">rows", ">late", ">dead", ">workers", ">written", "go back")
-    table = show.new_table(*columns)
+    columns = (">version", "committed (UTC)", "kind", ">batch", ">rows", ">workers", ">written", "go back")
+    table = show.new_table(*columns, overflow="fold")
     for each in every:
         undoes = "" if each.undoes is None else f", undoes {each.undoes[0]} to {each.undoes[1]}"
         table.add_row(
-            *(str(each.number), each.time.isoformat(" ", "seconds"), f"{each.kind}{undoes}", str(each.batch)),
-            *(str(count) for count in (each.rows, each.late, each.dead, len(each.workers))),
+            *(str(each.number), f"{each.time:%Y-%m-%d %H:%M:%S}", f"{each.kind}{undoes}"),
+            *(str(count) for count in (each.batch, each.rows, len(each.workers))),
             show.size(each.written_bytes),
             "yes" if each.is_restorable else "no",
         )
