@@ -103,20 +103,27 @@ class Checkpoint:
         return [Version.of(each, each.version in restorable) for each in log.commits(log.first_version())]
 
     def state(
-        self, operator: str | int, spark: SparkSession, *, table: str | None = None, version: int | None = None
+        self,
+        operator: str | int,
+        spark: SparkSession,
+        *,
+        table: str | None = None,
+        version: int | None = None,
+        where: str | None = None,
     ) -> DataFrame:
-        """The state of an operator as a DataFrame; a filter on the whole key reads one bin.
+        """The state of an operator as a DataFrame, read bin by bin.
 
         Args:
             operator: its name, or its number in the chain.
             spark: the session.
             table: which of its tables, where it has several.
             version: as of this version instead of the last.
+            where: conditions such as `user = 'u1'`; one on the whole key reads one bin.
         """
         from meander.datasource import register
 
         reader = register(spark).read.format("meander").option("operator", operator)
-        for name, value in (("table", table), ("version", version)):
+        for name, value in (("table", table), ("version", version), ("where", where)):
             if value is not None:
                 reader = reader.option(name, value)
         return reader.load(self.path)

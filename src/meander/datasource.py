@@ -1,20 +1,22 @@
 """Spark's data source `meander`: the state of a checkpoint as a DataFrame, read bin by bin.
 
-    spark.read.format("meander").option("operator", "count").load("/data/words").where("word = 'duck'")
+    spark.read.format("meander").option("operator", "count").option("where", "word = 'duck'").load("/data/words")
 
-A filter that names the whole key is pushed down: one bin is read, of the few files that hold it.
+Conditions that name the whole key read one bin, of the few files that hold it. They are an option, and no filters that
+Spark pushes down: Spark 4.3 keeps what it has pushed down to a Python data source for the next query over the same
+DataFrame, which then lacks rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from meander.checkpoint.lookup import Equal
+from meander.checkpoint.lookup import conditions
 from meander.checkpoint.reader import Reader
 from meander.errors import InvalidOption
 
@@ -22,20 +24,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 PARTITIONS = 64
 """The bins of an operator are read in so many parts at most."""
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Let a session read with `format("meander")`, and push filters down to it."""
+    """Let a session read with `format("meander")`."""
     spark.dataSource.register(StateSource)
-    spark.conf.set(PUSHDOWN, "true")
     return spark
 
 
 class StateSource(DataSource):
-    """The state of one operator; options: path, operator, table, version."""
+    """The state of one operator; options: path, operator, table, version, where."""
 
     @classmethod
     def name(cls) -> str:
@@ -68,24 +68,15 @@ class StateReader(DataSourceReader):
         self.version = reader.log.index.version if wanted is None else int(wanted)
         self.columns: pa.Schema = reader.schema(self.operator, self.table)
         self.bins = reader.identity.bins
-        self.where: tuple[Equal, ...] = ()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        """Keep conditions on columns; Spark evaluates all of them again, and those that are not equalities."""
-        taken: dict[str, Equal] = {}
-        for each in filters:
-            if isinstance(each, EqualTo) and len(each.attribute) == 1 and each.attribute[0] in self.columns.names[1:]:
-                taken.setdefault(each.attribute[0], Equal(each.attribute[0], each.value))
-        self.where = tuple(taken.values())
-        return filters
+        self.where = conditions(options["where"]) if "where" in options else ()
+        self.wanted = reader.bins(self.operator, self.table, self.where)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Runs of bins; the bin of the key alone where that is known."""
         if self.version < 0:
             return []
-        known = Reader.open(self.path).bins(self.operator, self.table, self.where)
-        if known is not None:
-            return [InputPartition(tuple(known))]
+        if self.wanted is not None:
+            return [InputPartition(tuple(self.wanted))]
         count = min(self.bins, PARTITIONS)
         return [
             InputPartition(tuple(range(self.bins * at // count, self.bins * (at + 1) // count))) for at in range(count)
