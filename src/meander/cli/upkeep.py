@@ -19,9 +19,9 @@ TAKE_OVER = Annotated[
 
 def versions(checkpoint: CHECKPOINT, format: show.FORMAT = None) -> None:
     """List the versions that a checkpoint still knows, and which of them one can go back to."""
-    from meander.checkpoints import open_checkpoint
+    from meander import checkpoints
 
-    every = open_checkpoint(checkpoint).versions()
+    every = checkpoints.open_checkpoint(checkpoint).versions()
     if show.wants_json(format):
         show.print_json([{**dataclasses.asdict(each), "time": each.time.isoformat()} for each in every])
         return
@@ -40,9 +40,9 @@ def versions(checkpoint: CHECKPOINT, format: show.FORMAT = None) -> None:
 
 def verify(checkpoint: CHECKPOINT, format: show.FORMAT = None) -> None:
     """Check every checksum and every link of the log; exit code 1 where something is damaged."""
-    from meander.checkpoints import open_checkpoint
+    from meander import checkpoints
 
-    findings = open_checkpoint(checkpoint).verify()
+    findings = checkpoints.open_checkpoint(checkpoint).verify()
     if show.wants_json(format):
         show.print_json({"ok": not findings.damaged, **vars(findings)})
     else:
@@ -62,9 +62,9 @@ def backup(
     format: show.FORMAT = None,
 ) -> None:
     """Copy a checkpoint as of one moment, also while its query runs, and check the copy."""
-    from meander.checkpoints import open_checkpoint
+    from meander import checkpoints
 
-    copy = open_checkpoint(checkpoint).copy_to(to)
+    copy = checkpoints.open_checkpoint(checkpoint).copy_to(to)
     if show.wants_json(format):
         show.print_json(dataclasses.asdict(copy))
     else:
@@ -89,9 +89,9 @@ def rollback(
       meander backup /data/words /backup/words
       meander rollback /data/words --to 12 --dry-run
     """
-    from meander.checkpoints import open_checkpoint
+    from meander import checkpoints
 
-    done = open_checkpoint(checkpoint).rollback(to, dry_run=dry_run, take_over=take_over)
+    done = checkpoints.open_checkpoint(checkpoint).rollback(to, dry_run=dry_run, take_over=take_over)
     if show.wants_json(format):
         show.print_json({"dry_run": dry_run, **dataclasses.asdict(done), "copies": done.copies})
     else:
@@ -104,9 +104,9 @@ def repair(checkpoint: CHECKPOINT, take_over: TAKE_OVER = False, format: show.FO
     A torn newest entry of the log, damaged old entries, Spark's logs after a loss of power, a rollback that was killed,
     leftovers. What is removed is copied first, to 'undone' in the checkpoint.
     """
-    from meander.checkpoints import open_checkpoint
+    from meander import checkpoints
 
-    done = open_checkpoint(checkpoint).repair(take_over=take_over)
+    done = checkpoints.open_checkpoint(checkpoint).repair(take_over=take_over)
     if show.wants_json(format):
         show.print_json(dataclasses.asdict(done))
     else:
