@@ -34,8 +34,8 @@ The packages, inner ones first; each may use only those above it:
     engine.driver             what makes versions: batch loop, attempts, commit, placement
     outlook                   the past, and what migrations to come will cost
     engine.spark              the driver's ports on Spark        native        Spark's own state, seen and steered
-    query, streams, attached, sinks, sessions                    what users hold; with sources, expressions, foresight
-                              and prepared
+    query, streams, attached, sinks, sessions, checkpoints       what users hold; with sources, expressions, foresight,
+                              prepared and datasource
     testing                   the whole engine in one process, without Spark
     cli                       the command `meander`
 
@@ -64,6 +64,7 @@ from meander.types import Assignment, BinId, Move, OperatorId, WorkerId
 if _typing.TYPE_CHECKING:
     from meander import sinks, testing
     from meander.attached import Attached, attach
+    from meander.checkpoints import open_checkpoint
     from meander.control.policies import Decision
     from meander.engine.driver.monitor import Loads
     from meander.engine.driver.version_progress import VersionProgress
@@ -104,6 +105,7 @@ _LATER = {
     "Transitions": "meander.outlook.transitions",
     "VersionProgress": "meander.engine.driver.version_progress",
     "attach": "meander.attached",
+    "open_checkpoint": "meander.checkpoints",
     "pmc": "meander.outlook.pmc",
     "session": "meander.sessions",
     "sinks": "meander.sinks",
@@ -150,6 +152,7 @@ __all__ = [
     "WorkerId",
     "attach",
     "check",
+    "open_checkpoint",
     "plan",
     "planners",
     "pmc",

@@ -2,6 +2,7 @@
 
     out/.prepared/3-7-5f0c2a9d/    version 7, as the driver of epoch 3 writes it; readers of out/ do not look here
     out/batch=7/                   version 7, committed: the same folder, after one rename
+    out/.undone/3-7-5f0c2a9d/      version 7, after a rollback has undone it; you may remove it
 
 No two writes share a name. A driver that was replaced while it wrote leaves at most a folder that nobody reads.
 """
@@ -14,7 +15,7 @@ import re
 import secrets
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -26,6 +27,8 @@ from meander.errors import InvalidOption
 
 PREPARED = ".prepared"
 """Spark, pandas, Arrow and shells skip a name that begins with a dot."""
+
+UNDONE = ".undone"
 
 _NAME = re.compile(r"(\d+)-(\d+)-[0-9a-f]+(\.replaced)?")
 
@@ -70,6 +73,14 @@ class PreparedRows(Generic[Rows]):
             self._prepared = {
                 token: (write, rows) for token, (write, rows) in self._prepared.items() if not write.is_over(last)
             }
+
+    def undo(self, first: int, last: int, tokens: Sequence[SinkToken]) -> None:
+        """Forget versions that a rollback has undone."""
+        with self._lock:
+            self.versions = {version: rows for version, rows in self.versions.items() if not first <= version <= last}
+            for token in tokens:
+                if isinstance(token, str):  # others are of a sink that was there before this one
+                    self._prepared.pop(token, None)
 
     def committed(self) -> list[tuple[int, Rows]]:
         """What is committed now, by version."""
@@ -135,6 +146,18 @@ class OutputFolder:
             if match is not None and SinkWrite(int(match[2]), int(match[1])).is_over(last):
                 shutil.rmtree(path, ignore_errors=True)
 
+    def undo(self, token: SinkToken) -> None:
+        """Take what a token of this folder names out of sight for good, shown or only prepared; it is kept aside."""
+        aside = Path(self.root) / UNDONE / token["name"]
+        # Prepared first: a driver that wakes up late then finds nothing to show.
+        for path in (self._hidden / token["name"], Path(self.root) / f"batch={token['version']}"):
+            if path.is_dir():
+                aside.parent.mkdir(exist_ok=True)
+                path.rename(aside)
+                if token["fsync"]:
+                    _sync(aside.parent)
+                    _sync(Path(self.root))
+
     def prepared(self) -> list[Path]:
         """The folders that are out of sight."""
         return sorted(self._hidden.iterdir()) if self._hidden.is_dir() else []
@@ -142,6 +165,14 @@ class OutputFolder:
     @property
     def _hidden(self) -> Path:
         return Path(self.root) / PREPARED
+
+
+def undo_folders(tokens: Sequence[SinkToken]) -> int:
+    """Hide the versions of tokens that output folders have made, in this order, and return how many those are."""
+    mine = [token for token in tokens if isinstance(token, dict) and {"folder", "name", "version"} <= token.keys()]
+    for token in mine:
+        OutputFolder(token["folder"]).undo(token)
+    return len(mine)
 
 
 def _rename(prepared: Path, target: Path) -> None:

@@ -8,8 +8,9 @@
 
 A sink takes a version in two steps. `prepare` gets the rows before the version is committed, keeps them out of its
 readers' sight and returns a token, which is committed with the version. Then `commit` gets the token and shows the
-rows; after a restart it gets the last one again. A sink with one step returns None, and has to cope with a version that
-comes again, and with one that comes too late, from a driver that was replaced. See `docs/write-to-a-sink.md`.
+rows; after a restart it gets the last one again. `undo` hears which versions a rollback has undone. A sink with one
+step returns None, and has to cope with a version that comes again, and with one that comes too late, from a driver that
+was replaced. See `docs/write-to-a-sink.md`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pyarrow as pa
 from meander.engine.driver.ports import SinkToken, SinkWrite
 from meander.errors import InvalidOption
 from meander.options import whole
-from meander.prepared import OutputFolder, PreparedRows
+from meander.prepared import OutputFolder, PreparedRows, undo_folders
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +51,10 @@ class Sink:
 
     def sweep(self, last: SinkWrite) -> None:
         """Remove what was prepared in writes that are over, and is there still: nobody will commit it."""
+
+    def undo(self, first: int, last: int, tokens: Sequence[SinkToken]) -> None:
+        """Hide versions that a rollback has undone; called at the start after it, and again if that start fails."""
+        logger.warning("a rollback has undone versions %d to %d, and this sink keeps what it has of them", first, last)
 
 
 class Call(Sink):
@@ -88,6 +93,10 @@ class Memory(Sink):
     def sweep(self, last: SinkWrite) -> None:
         """Forget what was never committed."""
         self._rows.sweep(last)
+
+    def undo(self, first: int, last: int, tokens: Sequence[SinkToken]) -> None:
+        """Forget the versions."""
+        self._rows.undo(first, last, tokens)
 
     def to_arrow(self) -> pa.Table:
         """Everything that is kept, oldest first, with the number of its version as `batch`."""
@@ -162,6 +171,10 @@ class Files(Sink):
     def sweep(self, last: SinkWrite) -> None:
         """Remove what was never committed."""
         self.folder.sweep(last)
+
+    def undo(self, first: int, last: int, tokens: Sequence[SinkToken]) -> None:
+        """Move the versions to `.undone`, where readers do not look."""
+        undo_folders(tokens)
 
 
 class Format(Sink):

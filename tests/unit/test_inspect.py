@@ -17,6 +17,8 @@ from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
 from meander.checkpoint.retention import sweep
 from meander.cli.inspect import inspect
+from meander.cli.rows import read
+from meander.cli.upkeep import verify
 from meander.errors import CheckpointError, InvalidOption
 
 BINS, VERSIONS = 16, 40
@@ -127,20 +129,22 @@ def history(tmp_path_factory):
 
 
 app = typer.Typer()
-app.command()(inspect)
+for command in (inspect, read, verify):
+    app.command()(command)
 
 
 @pytest.fixture
 def run(capsys, history):
-    def call(*arguments, place=None):
-        code = app(args=[str(place or history.place.root), *map(str, arguments)], standalone_mode=False)
+    def call(command, *arguments, place=None):
+        place = str(place or history.place.root)
+        code = app(args=[command, place, *map(str, arguments)], standalone_mode=False)
         return code or 0, capsys.readouterr().out
 
     return call
 
 
 def test_the_summary_for_programs(run, history):
-    code, text = run("-f", "json")
+    code, text = run("inspect", "-f", "json")
     answer = json.loads(text)
     assert (code, answer["id"], answer["bins"], answer["workers"]) == (0, "the-id", BINS, [0, 3])
     assert (answer["version"], answer["last_version"]) == (VERSIONS - 1, VERSIONS - 1)
@@ -149,11 +153,11 @@ def test_the_summary_for_programs(run, history):
     assert first["owner"] == [[0, 10, 0], [10, 16, 3]]
     assert first["stored_bytes"] == sum(file.bytes for file in history.log.index.files(0))
     assert first["longest_chain"] == history.log.index.longest_chain(0) > 0
-    assert json.loads(run("--version", 7)[1])["version"] == 7
+    assert json.loads(run("inspect", "--version", 7)[1])["version"] == 7
 
 
 def test_the_summary_for_people(run):
-    _, text = run("-f", "table")
+    _, text = run("inspect", "-f", "table")
     assert "the-id" in text
     assert "version 39 of 0 to 39: batch 39" in text
     assert "0 count" in text
@@ -178,34 +182,38 @@ def test_a_migration_under_way_is_shown(run, tmp_path):
         "steps": [{"number": 4, "shifts": [[0, 1, 0, 1, 8], [0, 2, 0, 1, 8]]}],
     }
     committed(tmp_path, migration=left)
-    told = json.loads(run("-f", "json", place=tmp_path)[1])
-    assert "migration 3 is under way: 1 of 5 steps and 2 bins are left" in run("-f", "table", place=tmp_path)[1]
+    told = json.loads(run("inspect", "-f", "json", place=tmp_path)[1])
+    assert (
+        "migration 3 is under way: 1 of 5 steps and 2 bins are left" in run("inspect", "-f", "table", place=tmp_path)[1]
+    )
     assert told["migration"] == {"number": 3, "steps": 5, "steps_left": 1, "bins_left": 2}
     assert told["control"] is None
 
 
 def test_a_migration_whose_steps_have_all_flipped_is_not_under_way(run, tmp_path):
     committed(tmp_path, migration={"migration": 3, "total": 1, "rules": {}, "steps": []})
-    assert "under way" not in run("-f", "table", place=tmp_path)[1]
-    assert json.loads(run("-f", "json", place=tmp_path)[1])["migration"] is None
+    assert "under way" not in run("inspect", "-f", "table", place=tmp_path)[1]
+    assert json.loads(run("inspect", "-f", "json", place=tmp_path)[1])["migration"] is None
 
 
 def test_rows_of_the_control_stream_that_wait_are_shown(run, tmp_path):
     committed(tmp_path, control={"rules": {}, "rows": [[7, 0, 1, 1], [9, 0, 1, 0]]})
-    assert "2 rows of the control stream wait, the first for batch 7" in run("-f", "table", place=tmp_path)[1]
-    assert json.loads(run("-f", "json", place=tmp_path)[1])["control"] == {"rows": 2, "next_batch": 7}
+    assert (
+        "2 rows of the control stream wait, the first for batch 7" in run("inspect", "-f", "table", place=tmp_path)[1]
+    )
+    assert json.loads(run("inspect", "-f", "json", place=tmp_path)[1])["control"] == {"rows": 2, "next_batch": 7}
 
 
 @pytest.mark.parametrize("version", [0, 1, 7, 23, VERSIONS - 1, None])
 def test_state_read_from_snapshots_and_deltas_is_what_the_stream_made(run, history, version):
     counts, seen = history.after[-1 if version is None else version]
     at = [] if version is None else ["--version", version]
-    rows = [json.loads(line) for line in run("--read", "count", *at)[1].splitlines()]
+    rows = [json.loads(line) for line in run("read", "count", *at)[1].splitlines()]
     assert {row["word"]: row["n"] for row in rows} == {key: n for (key,), n in counts.items()}
     assert len(rows) == len(counts)
     assert all(row["bin"] == int(row["word"][1:]) % BINS for row in rows)
     assert [row["bin"] for row in rows] == sorted(row["bin"] for row in rows)
-    rows = [json.loads(line) for line in run("--read", "1", "--table", "seen", *at)[1].splitlines()]
+    rows = [json.loads(line) for line in run("read", "1", "--table", "seen", *at)[1].splitlines()]
     notes = {b"x": "x", b"\xff": "/w==", None: None}
     assert {(row["user"], row["day"]): row["note"] for row in rows} == {
         (user, day.isoformat()): notes[note] for (user, day), note in seen.items()
@@ -214,7 +222,7 @@ def test_state_read_from_snapshots_and_deltas_is_what_the_stream_made(run, histo
 
 def test_state_as_a_table_says_how_much_is_left_out(run, history):
     total = len(history.counts)
-    text = run("--read", 0, "-f", "table", "--limit", 3)[1]
+    text = run("read", 0, "-f", "table", "--limit", 3)[1]
     assert f"counts of operator 0 (count): {total} rows" in text
     assert f"and {total - 3} more" in text
     assert len(text.splitlines()) == 1 + 1 + 3 + 1
@@ -222,37 +230,37 @@ def test_state_as_a_table_says_how_much_is_left_out(run, history):
 
 def test_state_as_parquet(run, history, tmp_path):
     out = tmp_path / "counts.parquet"
-    assert run("--read", "count", "--out", out) == (0, f"{len(history.counts)} rows written to {out}\n")
+    assert run("read", "count", "--out", out) == (0, f"{len(history.counts)} rows written to {out}\n")
     found = parquet.read_table(out)
     assert found.schema.names == ["bin", "word", "n"]
     assert dict(zip(found["word"].to_pylist(), found["n"].to_pylist(), strict=True)) == {
         key: n for (key,), n in history.counts.items()
     }
-    run("--read", "1", "--table", "timers", "--out", tmp_path / "empty.parquet")
+    run("read", "1", "--table", "timers", "--out", tmp_path / "empty.parquet")
     assert parquet.read_table(tmp_path / "empty.parquet").num_rows == 0
     assert sorted(each.name for each in tmp_path.iterdir()) == ["counts.parquet", "empty.parquet"]
 
 
 def test_late_rows(run, history):
-    rows = [json.loads(line) for line in run("--side", "late")[1].splitlines()]
+    rows = [json.loads(line) for line in run("read", "--side", "late")[1].splitlines()]
     assert rows == history.late
-    assert run("--side", "dead") == (0, "")
-    assert run("--side", "late", "--read", "count") == (0, "")
-    assert len(run("--side", "late", "--version", 13)[1].splitlines()) == 1
+    assert run("read", "--side", "dead") == (0, "")
+    assert run("read", "count", "--side", "late") == (0, "")
+    assert len(run("read", "--side", "late", "--version", 13)[1].splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "sentence"),
     [
-        (["--read", "sum"], InvalidOption, r"there is no operator 'sum'; there are 0 \(count\), 1 \(custom\)"),
-        (["--read", "2"], InvalidOption, "there is no operator '2'"),
-        (["--read", "1"], InvalidOption, "operator 1 has the tables seen, timers; choose one"),
-        (["--read", "0", "--table", "x"], InvalidOption, "operator 0 has no table 'x'; there are counts"),
-        (["--read", "0", "--version", "99"], CheckpointError, "version 99 is not kept; the last one is version 39"),
-        (["--verify", "--read", "0"], InvalidOption, "--verify checks all"),
-        (["--out", "x.parquet"], InvalidOption, "--out and --table go with"),
-        (["--read", "0", "--out", "/nowhere/x.parquet"], InvalidOption, "its folder is missing"),
-        (["--read", "0", "--out", "/tmp"], InvalidOption, "it is a folder"),
+        (["read", "sum"], InvalidOption, r"there is no operator 'sum'; there are 0 \(count\), 1 \(custom\)"),
+        (["read", "2"], InvalidOption, "there is no operator '2'"),
+        (["read", "1"], InvalidOption, "operator 1 has the tables seen, timers; choose one"),
+        (["read", "0", "--table", "x"], InvalidOption, "operator 0 has no table 'x'; there are counts"),
+        (["read", "0", "--version", "99"], CheckpointError, "version 99 is not kept; the last one is version 39"),
+        (["read"], InvalidOption, "name an operator, whose state is to be read, or give --side late or --side dead"),
+        (["read", "0", "--side", "late", "--where", "n = 1"], InvalidOption, "--table and --where are about state"),
+        (["read", "0", "--out", "/nowhere/x.parquet"], InvalidOption, "its folder is missing"),
+        (["read", "0", "--out", "/tmp"], InvalidOption, "it is a folder"),
     ],
 )
 def test_slips_are_one_sentence(run, arguments, error, sentence):
@@ -262,8 +270,8 @@ def test_slips_are_one_sentence(run, arguments, error, sentence):
 
 def test_places_without_a_checkpoint(run, tmp_path):
     with pytest.raises(CheckpointError, match="there is no checkpoint at .*: no such folder"):
-        run(place=tmp_path / "gone")
-    for more in ([], ["--verify"]):
+        run("inspect", place=tmp_path / "gone")
+    for more in (["inspect"], ["verify"]):
         with pytest.raises(CheckpointError, match="is not a checkpoint of meander: it has no meander.json"):
             run(*more, place=tmp_path)
 
@@ -271,19 +279,19 @@ def test_places_without_a_checkpoint(run, tmp_path):
 def test_a_checkpoint_without_commits(run, tmp_path):
     place = Location.of(tmp_path)
     Identity.of(BINS, STAGES).settle(place)
-    assert "nothing is committed yet" in run("-f", "table", place=tmp_path)[1]
-    assert run("--read", "0", place=tmp_path) == (0, "")
-    assert json.loads(run("--verify", place=tmp_path)[1])["ok"]
+    assert "nothing is committed yet" in run("inspect", "-f", "table", place=tmp_path)[1]
+    assert run("read", "0", place=tmp_path) == (0, "")
+    assert json.loads(run("verify", place=tmp_path)[1])["ok"]
     with pytest.raises(CheckpointError, match="there are no rows"):
-        run("--read", "0", "--out", tmp_path / "x.parquet", place=tmp_path)
+        run("read", "0", "--out", tmp_path / "x.parquet", place=tmp_path)
 
 
 def test_a_whole_checkpoint_is_ok(run, history):
-    code, text = run("--verify")
+    code, text = run("verify")
     answer = json.loads(text)
     assert (code, answer["ok"], answer["damaged"], answer["unnamed"]) == (0, True, [], 0)
     assert answer["entries"] == VERSIONS + 1
-    assert run("--verify", "-f", "table")[1].startswith("OK: 41 entries of the log, ")
+    assert run("verify", "-f", "table")[1].startswith("OK: 41 entries of the log, ")
 
 
 def every_file(root):
@@ -300,18 +308,18 @@ def test_every_damaged_file_is_named(run, tmp_path):
         wrong[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         for damage in (bytes(wrong), data[: rng.randrange(len(data))]):
             path.write_bytes(damage)
-            code, text = run("--verify", place=tmp_path)
+            code, text = run("verify", place=tmp_path)
             found = json.loads(text)
             assert (code, found["ok"]) == (1, False), name
             assert any(name in sentence for sentence in found["damaged"]), (name, found)
         path.unlink()
-        code, text = run("--verify", place=tmp_path)
+        code, text = run("verify", place=tmp_path)
         newest = f"manifests/{VERSIONS:012d}.json"
         if name in needed or name == "meander.json" or (name.startswith("manifests") and name < newest):
             assert code == (0 if _is_below_an_index(tmp_path, name) else 1), name
             assert code == 0 or any(name in sentence for sentence in json.loads(text)["damaged"])
         path.write_bytes(data)
-    assert run("--verify", place=tmp_path)[0] == 0
+    assert run("verify", place=tmp_path)[0] == 0
 
 
 def _is_below_an_index(root, name):
@@ -326,7 +334,7 @@ def test_a_damaged_checkpoint_for_people(run, tmp_path):
     history = History(tmp_path)
     path = next(file.path for file in history.log.index.files() if file.path)
     (tmp_path / path).write_bytes(b"")
-    code, text = run("--verify", "-f", "table", place=tmp_path)
+    code, text = run("verify", "-f", "table", place=tmp_path)
     assert code == 1
     assert f"{path} is damaged: it is torn" in text
     assert "1 DAMAGED: " in text
@@ -337,15 +345,15 @@ def test_after_a_sweep_everything_kept_is_there_and_late_rows_remain(run, tmp_pa
     strays = [Attempt(5, 0, 2, 0, 3).path(what) for what in ("deltas", "late")]
     for stray in strays:
         history.place.write(stray, b"leaving")
-    assert json.loads(run("--verify", place=tmp_path)[1])["unnamed"] == 2
+    assert json.loads(run("verify", place=tmp_path)[1])["unnamed"] == 2
     assert late_rows(run, tmp_path) == history.late
     gone = sweep(history.place, history.log, keep=4)
     assert set(strays) <= set(gone)
     assert len(gone) > 50
     assert history.log.first_version() > 23
-    assert json.loads(run("--verify", place=tmp_path)[1])["ok"]
+    assert json.loads(run("verify", place=tmp_path)[1])["ok"]
     for version in range(VERSIONS - 4, VERSIONS):
-        rows = [json.loads(line) for line in run("--read", "0", "--version", version, place=tmp_path)[1].splitlines()]
+        rows = [json.loads(line) for line in run("read", "0", "--version", version, place=tmp_path)[1].splitlines()]
         assert {row["word"]: row["n"] for row in rows} == {key: n for (key,), n in history.after[version][0].items()}
     assert late_rows(run, tmp_path) == history.late
     assert sweep(history.place, history.log, keep=4) == []
@@ -354,7 +362,7 @@ def test_after_a_sweep_everything_kept_is_there_and_late_rows_remain(run, tmp_pa
 
 
 def late_rows(run, place):
-    return [json.loads(line) for line in run("--side", "late", place=place)[1].splitlines()]
+    return [json.loads(line) for line in run("read", "--side", "late", place=place)[1].splitlines()]
 
 
 def test_a_sweep_that_was_interrupted_shows_no_late_row_twice(run, tmp_path, monkeypatch):

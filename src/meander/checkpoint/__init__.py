@@ -7,4 +7,6 @@ manifest     the log: claim, commit, fencing                     retention   fil
 identity     which query the state belongs to                    verify      every checksum and every link
 spark_logs   Spark's own logs, made durable and mended           reader      state and side outputs as Arrow tables
 side         late and dead rows of old versions                  bitmap      sets of bins
+rollback     going back to an older version                      backup      a copy of one moment
+repair       what can be mended                                  lookup      which rows are wanted, and their bins
 """

@@ -156,6 +156,7 @@ class Commit:
         time_ms: wall time, milliseconds since 1970.
         journal: what else the driver of the next version needs: the migration under way.
         sink: what the sink has prepared, to be committed now that this is.
+        undoes: of a rollback, the first and the last version that it undoes; its state is that of the one before.
     """
 
     version: int
@@ -170,6 +171,7 @@ class Commit:
     time_ms: int = 0
     journal: Json | None = None
     sink: Any = None
+    undoes: tuple[int, int] | None = None
 
     def to_json(self) -> Json:
         """Return the commit as a JSON object."""
@@ -178,12 +180,16 @@ class Commit:
         for name in ("journal", "sink"):
             if (value := getattr(self, name)) is not None:
                 fields[name] = value
+        if self.undoes is not None:
+            fields["undoes"] = list(self.undoes)
         return {**fields, "stages": [operator.to_json() for operator in self.operators]}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Commit:
         """Return the commit that `to_json` wrote."""
         rest = {name: value for name, value in fields.items() if name != "stages"}
+        if "undoes" in rest:
+            rest["undoes"] = tuple(rest["undoes"])
         return cls(**rest, operators=tuple(OperatorCommit.from_json(each) for each in fields["stages"]))
 
     def files(self) -> list[FileRef]:
@@ -247,7 +253,7 @@ class Entry:
     """One file of the log: a claim, an announcement or a commit; with a full index in some, where reading can stop.
 
     `version` is the last one committed, this entry included; -1 before the first. A claim repeats what was announced
-    and is not committed yet.
+    and is not committed yet, and that a rollback is not carried out everywhere; a settlement says that it now is.
     """
 
     sequence: int
@@ -259,13 +265,17 @@ class Entry:
     last: Commit | None = None
     """In an entry with an index that is no commit: the last commit before it."""
     announced: Announcement | None = None
+    is_owed: bool = False
+    """Whether the last commit is a rollback that Spark's logs and the sink may not know of yet."""
 
     @property
     def kind(self) -> str:
         """What it is: the epoch of a driver is the number of its claim."""
         if self.commit is not None:
             return "commit"
-        return "claim" if self.sequence == self.driver.epoch else "announcement"
+        if self.sequence == self.driver.epoch:
+            return "claim"
+        return "settlement" if self.announced is None else "announcement"
 
     def to_json(self) -> Json:
         """Return the entry as a JSON object."""
@@ -278,6 +288,8 @@ class Entry:
                 fields[name] = part.to_json()
         if self.index is not None:
             fields["index"] = self.index
+        if self.is_owed:
+            fields["owed"] = True
         return fields
 
     @classmethod
@@ -286,7 +298,10 @@ class Entry:
         commit, last = (Commit.from_json(fields[name]) if name in fields else None for name in ("commit", "last"))
         announced = Announcement.from_json(fields["announced"]) if "announced" in fields else None
         driver, index = LogWriter(fields["epoch"], fields["host"], fields["pid"]), fields.get("index")
-        entry = cls(fields["sequence"], fields["parent"], driver, fields["version"], commit, index, last, announced)
+        entry = cls(
+            fields["sequence"], fields["parent"], driver, fields["version"], commit, index, last, announced,
+            fields.get("owed", False),
+        )  # fmt: skip
         if entry.kind != fields["kind"]:
             raise ValueError(f"it is of the kind {fields['kind']!r}")
         return entry

@@ -151,6 +151,8 @@ class Index:
 
     version: int
     operators: tuple[_OperatorFiles, ...]
+    undone: tuple[tuple[int, int], ...] = ()
+    """The versions that rollbacks have undone, from and to, oldest first."""
 
     @classmethod
     def empty(cls) -> Index:
@@ -161,7 +163,18 @@ class Index:
         """Return the index after one more commit."""
         operators = self.operators or tuple(_OperatorFiles.empty(len(operator.owner)) for operator in commit.operators)
         now = tuple(old.after(commit.version, new) for old, new in zip(operators, commit.operators, strict=True))
-        return Index(commit.version, now)
+        return Index(commit.version, now, self.undone)
+
+    def after_rollback(self, commit: Commit, past: Index) -> Index:
+        """Return the index after a rollback to a version that had the index `past`."""
+        assert commit.undoes is not None
+        first, last = commit.undoes
+        kept = tuple(each for each in self.undone if each[0] < first)
+        return Index(commit.version, past.operators, (*kept, (first, last)))
+
+    def is_undone(self, version: int) -> bool:
+        """Whether a rollback has undone a version."""
+        return any(first <= version <= last for first, last in self.undone)
 
     def parts(self, operator: int, bins: Iterable[int]) -> list[Part]:
         """Return the files to read, in this order, to rebuild some bins: snapshots, then deltas from old to new."""
@@ -194,9 +207,11 @@ class Index:
 
     def to_json(self) -> Json:
         """Return the index as a JSON object."""
-        return {"version": self.version, "stages": [operator.to_json() for operator in self.operators]}
+        fields: Json = {"version": self.version, "stages": [operator.to_json() for operator in self.operators]}
+        return {**fields, "undone": [list(each) for each in self.undone]} if self.undone else fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Index:
         """Return the index that `to_json` wrote."""
-        return cls(fields["version"], tuple(_OperatorFiles.from_json(each) for each in fields["stages"]))
+        undone = tuple((first, last) for first, last in fields.get("undone", ()))
+        return cls(fields["version"], tuple(_OperatorFiles.from_json(each) for each in fields["stages"]), undone)

@@ -6,6 +6,9 @@
     manifests/000000000003.json    announcement of version 2: a tick
     manifests/000000000004.json    claim   epoch 4: another driver has taken over
     manifests/000000000005.json    commit  version 2, as it was announced
+    manifests/000000000006.json    claim   epoch 6: somebody rolls back to version 1
+    manifests/000000000007.json    commit  version 3, which undoes 2: its state is that of version 1
+    manifests/000000000008.json    settlement: Spark's logs and the sink know of it too
 
 An entry is created exclusively under the next number and names its parent by checksum. A driver that was asleep while
 another one claimed finds the next number in use: it is fenced without any lock, lease or clock. Every sixteenth entry
@@ -18,7 +21,9 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any
 
 from meander.checkpoint.entries import Announcement, Commit, Entry, FileRef, LogWriter, OperatorCommit, SnapshotRef
 from meander.checkpoint.files import seal, seal_of, unseal
@@ -103,6 +108,11 @@ class Log:
         return self._announced
 
     @property
+    def is_owed(self) -> bool:
+        """Whether the last commit is a rollback that Spark's logs and the sink may not know of yet."""
+        return self._is_owed
+
+    @property
     def index(self) -> Index:
         """Where the state is after the last commit."""
         return self._index
@@ -176,10 +186,23 @@ class Log:
             raise CheckpointError(f"{announcement} cannot be announced: {known}")
         self._create(self._entry(driver, announcement), self._index)
 
+    def rewind(self, commit: Commit, past: Index) -> None:
+        """Commit a rollback to a version that had the index `past`; Fenced as `append` is."""
+        index = self._index.after_rollback(commit, past)
+        entry = Entry(self._next, self._parent, self._claimed(), commit.version, commit, index.to_json(), is_owed=True)
+        self._create(entry, index)
+
+    def settle(self) -> None:
+        """Put on record that a rollback is carried out everywhere."""
+        driver = self._claimed()
+        if self._is_owed:
+            self._create(replace(self._entry(driver, None), is_owed=False), self._index)
+
     def _entry(self, driver: LogWriter, announced: Announcement | None) -> Entry:
         """The next entry, if it is no commit."""
         index, last = (self._index.to_json(), self._last) if self._is_full_due() else (None, None)
-        return Entry(self._next, self._parent, driver, self._index.version, None, index, last, announced)
+        version, is_owed = self._index.version, self._is_owed
+        return Entry(self._next, self._parent, driver, version, None, index, last, announced, is_owed)
 
     def _create(self, entry: Entry, index: Index) -> None:
         """Write the next entry of this driver, or find out that another one has claimed."""
@@ -207,13 +230,21 @@ class Log:
         self._check_parent()
 
     def commits(self, from_version: int) -> list[Commit]:
-        """Return the commits from a version on, oldest first; Damaged where one of them is gone."""
-        first, newest = max(from_version, 0), self._index.version
-        known = newest + 1
-        while known > first and known - 1 in self._recent:
+        """Return the commits from a version on, oldest first, without undone ones; Damaged where one is gone."""
+        versions = range(max(from_version, 0), self._index.version + 1)
+        wanted = [version for version in versions if not self._index.is_undone(version)]
+        known = len(wanted)
+        while known and wanted[known - 1] in self._recent:
             known -= 1
-        older = self._read_commits(first, min(known, newest)) if known > first else []
-        return older + [self._recent[version].state for version in range(first + len(older), newest + 1)]
+        older = self._read_commits(wanted[0], wanted[min(known, len(wanted) - 1)]) if known else []
+        return older + [self._recent[version].state for version in wanted[len(older) :]]
+
+    def tokens(self, first: int, last: int) -> list[Any]:
+        """What sinks have prepared for the versions from `first` to `last`, undone ones too, newest first."""
+        entries = (read_entry(self.location, each)[0] for each in range(self._next - 1, self.oldest() - 1, -1))
+        within = takewhile(lambda entry: entry.version >= first, entries)
+        commits = [entry.commit for entry in within if entry.commit is not None and entry.version <= last]
+        return [commit.sink for commit in commits if commit.sink is not None]
 
     def _read_commits(self, first: int, last: int) -> list[Commit]:
         commits: list[Commit] = []
@@ -222,7 +253,7 @@ class Log:
             entry, mark = read_entry(self.location, sequence)
             _check_link(entry, parent)
             parent = mark
-            if entry.commit is not None:
+            if entry.commit is not None and not self._index.is_undone(entry.version):
                 commits.append(entry.commit)
             elif entry.last is not None and not commits:
                 commits.append(entry.last)
@@ -238,6 +269,8 @@ class Log:
 
     def at(self, version: int) -> Past:
         """Return a version as it was committed, of those that are kept."""
+        if self._index.is_undone(version):
+            raise CheckpointError(f"version {version} was undone by a rollback; the last one is {self._index.version}")
         start = self._sequence_of(version)
         if (past := self._recall(version, start)) is not None:
             return past
@@ -345,8 +378,9 @@ class Log:
         if entry.last is not None:
             self._last = entry.last
             self._remember({entry.version: entry.without_index(), **self._recent})
-        if entry.commit is not None and entry.version == self._index.version + 1:
-            index = self._index.after(entry.commit)
+        commit = entry.commit
+        if commit is not None and commit.undoes is None and entry.version == self._index.version + 1:
+            index = self._index.after(commit)
         else:
             index = self._index if entry.index is None else Index.from_json(entry.index)
         self._append(entry, mark, index)
@@ -366,12 +400,13 @@ class Log:
         self._next, self._parent, self._fulls = 0, _NO_PARENT, [0]
         self._last = self._writer = None
         self._announced: Announcement | None = None
+        self._is_owed = False
         self._index = Index.empty()
         self._recent: Mapping[int, Entry] = {}
 
     def _append(self, entry: Entry, mark: str, index: Index) -> None:
         self._next, self._parent, self._index = entry.sequence + 1, mark, index
-        self._writer, self._announced = entry.driver, entry.announced
+        self._writer, self._announced, self._is_owed = entry.driver, entry.announced, entry.is_owed
         if entry.index is not None:
             self._fulls = [*self._fulls[-REMEMBERED // FULL_EVERY :], entry.sequence]
         if entry.commit is not None:
@@ -380,7 +415,8 @@ class Log:
 
     def _remember(self, entries: dict[int, Entry]) -> None:
         # A new dictionary each time: views of the log share the old one.
-        entries.pop(self._index.version - REMEMBERED, None)
+        while len(entries) > REMEMBERED:
+            del entries[min(entries)]
         self._recent = entries
 
     def _is_full_due(self) -> bool:

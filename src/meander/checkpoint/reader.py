@@ -17,6 +17,7 @@ from meander.checkpoint.files import read_side, read_state
 from meander.checkpoint.identity import PATH, Identity
 from meander.checkpoint.index import Index
 from meander.checkpoint.location import Location
+from meander.checkpoint.lookup import Equal, bins_of, fields_of, matching, typed
 from meander.checkpoint.manifest import Log, sequences
 from meander.checkpoint.side import FOLDER, VERSION, side_files, uncovered, with_version
 from meander.errors import CheckpointError, Damaged, InvalidOption
@@ -88,10 +89,37 @@ class Reader:
         past = self.log.at(version)
         return past.commit, past.index
 
-    def state(self, operator: int, table: str, version: int | None = None) -> Iterator[pa.Table]:
-        """The rows of a state table, sorted by bin and key, in pieces."""
-        key = [name for name, _ in self.identity.operators[operator]["tables"][table]["key"]]
-        return rebuild(self.location, self.at(version)[1], operator, table, key)
+    def schema(self, operator: int, table: str) -> pa.Schema:
+        """The columns of a state table as `state` yields them."""
+        fields = fields_of(self.identity.operators[operator]["tables"][table])
+        first = BIN if "bin" in fields else "bin"
+        return pa.schema([(first, pa.int32()), *fields.items()])
+
+    def bins(self, operator: int, table: str, where: Sequence[Equal]) -> Sequence[int] | None:
+        """The bins that can hold rows of a table that meet conditions; None for all."""
+        described = self.identity.operators[operator]
+        fields = fields_of(described["tables"][table])
+        key = [*fields.items()][: len(described["key"])]
+        return bins_of(typed(where, fields), key, self.identity.bins)
+
+    def state(
+        self,
+        operator: int,
+        table: str,
+        version: int | None = None,
+        where: Sequence[Equal] = (),
+        bins: Sequence[int] | None = None,
+    ) -> Iterator[pa.Table]:
+        """The rows of a state table that meet conditions, sorted by bin and key, in pieces.
+
+        Where conditions name the whole key, only the parts of files are read that hold the key's bin.
+        """
+        described = self.identity.operators[operator]["tables"][table]
+        key = [name for name, _ in described["key"]]
+        wanted = self.bins(operator, table, where) if bins is None else bins
+        pieces = rebuild(self.location, self.at(version)[1], operator, table, key, wanted)
+        values = typed(where, fields_of(described))
+        return (matching(piece, values) for piece in pieces)
 
     def side(
         self, kind: Literal["late", "dead"], operator: int | None = None, version: int | None = None
@@ -139,7 +167,9 @@ class Reader:
                         yield at, with_version(read_side(self.location, ref), commit.version)
 
 
-def rebuild(location: Location, index: Index, operator: int, table: str, key: Sequence[str]) -> Iterator[pa.Table]:
+def rebuild(
+    location: Location, index: Index, operator: int, table: str, key: Sequence[str], bins: Sequence[int] | None = None
+) -> Iterator[pa.Table]:
     """Return the rows of one state table, sorted by bin and key, a group of bins at a time.
 
     Args:
@@ -148,13 +178,15 @@ def rebuild(location: Location, index: Index, operator: int, table: str, key: Se
         operator: the number of the operator.
         table: the name of its table.
         key: the names of the table's key columns.
+        bins: those whose rows are wanted; all by default.
     """
     if not index.operators:
         return
-    bins = index.operators[operator].bins
-    stored = sum(file.bytes for file in index.files(operator))
-    groups = min(bins, max(1, -(-stored // _GROUP_BYTES)))
-    for wanted in np.array_split(np.arange(bins), groups):
+    every = np.arange(index.operators[operator].bins) if bins is None else np.array(bins, np.int64)
+    share = every.size / index.operators[operator].bins
+    stored = sum(file.bytes for file in index.files(operator)) * share
+    groups = min(every.size, max(1, int(-(-stored // _GROUP_BYTES))))
+    for wanted in np.array_split(every, groups):
         pieces = []
         for part in index.parts(operator, wanted.tolist()):
             rows = read_state(location, part.file, part.bins).get(table)

@@ -73,8 +73,8 @@ def sweep(
     if log.last is None:
         return []
     first = log.first_version()
-    oldest = max(log.last.version - keep + 1, first)
-    past, commits = log.at(oldest), log.commits(first)
+    commits = log.commits(first)
+    past = log.at(commits[-keep].version if keep <= len(commits) else first)
     entry, _ = read_entry(location, past.start)
     upto = entry.version if entry.commit is None else entry.version - 1  # the entries before it are to be deleted
     saved = _save_side(location, upto, commits, side_from)

@@ -103,6 +103,32 @@ def restore(location: Location, batch: int, committed: str) -> str:
     return offsets
 
 
+def rewind(location: Location, batch: int, copies: str, *, is_decided: bool) -> list[str]:
+    """Copy what Spark has noted of the batches after `batch`, and where that is decided remove it; returns the paths.
+
+    The log of a file source stays as it is. Spark goes on from the entry that the offsets of `batch` name, and reads
+    the files of later entries again.
+    """
+    paths: list[str] = []
+    for log in ("offsets", "commits"):
+        folder = f"{SPARK}/{log}"
+        for number, name in reversed(_numbered(location, folder)):
+            if number > batch:
+                location.write(f"{copies}/{log}/{name}", _bytes(location, f"{folder}/{name}"))
+                paths.append(f"{folder}/{name}")
+                if is_decided:
+                    _remove(location, folder, name)
+    return paths
+
+
+def drop_strays(location: Location, batch: int) -> None:
+    """Remove what Spark cannot have noted itself when `batch` is the last one committed, or the next one is begun."""
+    for log, last in (("offsets", batch + 1), ("commits", batch)):
+        for number, name in _numbered(location, f"{SPARK}/{log}"):
+            if number > last:
+                _remove(location, f"{SPARK}/{log}", name)
+
+
 def drop_torn(location: Location, folder: str = SPARK, batch: int = -1, offsets: str = "") -> None:
     """Remove what is torn of the batches after `batch`, the last one committed, which has these offsets."""
     torn = _drop_torn_sources(location, f"{folder}/sources", _files_read(offsets.encode()))
@@ -134,7 +160,9 @@ def _drop_torn_sources(location: Location, folder: str, known: Mapping[str, int]
 def _check_sources(location: Location, offsets: str) -> None:
     for source, number in _files_read(offsets.encode()).items():
         folder = f"{SPARK}/sources/{source}"
-        names = [name for each, name in _numbered(location, folder) if each == number]
+        # A compact entry holds all those before it, which Spark may have removed.
+        found = _numbered(location, folder)
+        names = [name for each, name in found if each == number or (each > number and name.endswith(".compact"))]
         if not any(_is_log(_bytes(location, f"{folder}/{name}")) for name in names):
             raise Damaged(
                 f"{folder}/{number} of the checkpoint {location.uri} is torn or missing, and with it which files have "

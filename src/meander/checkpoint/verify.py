@@ -107,18 +107,27 @@ def _index_after(line: Iterable[Entry], findings: Findings) -> Index:
     """The index after the last entry, each full index on the way compared with the commits before it."""
     index: Index | None = None
     sequence = -1
+    past: dict[int, Index] = {}
     for entry in line:
         full = Index.from_json(entry.index) if entry.index is not None else None
         follows = index is not None and entry.sequence == sequence + 1
         if entry.sequence == 0:
             index = Index.empty()
         elif follows and index is not None and entry.commit is not None:
-            index = index.after(entry.commit)
+            undoes = entry.commit.undoes
+            if undoes is None:
+                index = index.after(entry.commit)
+            elif undoes[0] - 1 in past:
+                index = index.after_rollback(entry.commit, past[undoes[0] - 1])
+            else:
+                index = full
         elif not follows:
             index = full
         if full is not None and index is not None and full.to_json() != index.to_json():
             findings.damaged.append(f"{path_of(entry.sequence)} has an index that contradicts the commits before it")
         index, sequence = full or index, entry.sequence
+        if index is not None:
+            past[index.version] = index
     return index or Index.empty()
 
 

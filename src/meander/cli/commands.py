@@ -16,6 +16,8 @@ from meander.cli.mtm import mtm
 from meander.cli.native import native
 from meander.cli.planners import show_planners
 from meander.cli.read import json_from, numbers_from, options_from
+from meander.cli.rows import read
+from meander.cli.upkeep import backup, repair, rollback, verify, versions
 from meander.errors import InvalidProblem
 from meander.options import Plugins, chosen, listed
 
@@ -181,8 +183,8 @@ def schedules(format: show.FORMAT = None) -> None:
     show.console().print(table)
 
 
-app.command()(inspect)
-app.command()(mtm)
+for _function in (inspect, read, versions, verify, backup, rollback, repair, mtm):
+    app.command()(_function)
 app.add_typer(native, name="native")
 for _name, _command in sorted(Plugins[Any]("meander.commands").items()):
     if isinstance(_command, typer.Typer):

@@ -15,6 +15,7 @@ from rich.text import Text
 from meander.cli import show
 from meander.engine.driver.version_progress import VersionProgress
 from meander.errors import QueryFailed
+from meander.types import amount
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -116,8 +117,9 @@ class DemoRun:
     def _say(self, move: Migration) -> None:
         report = move.report
         self.console.print(
-            f"{len(report.workers_before)} -> {len(report.workers_after)} workers while it ran: {report.bins} bins, "
-            f"{show.size(report.bytes)} in {report.steps} steps and {report.duration_s:.1f} s; rows held "
+            f"{len(report.workers_before)} -> {len(report.workers_after)} workers while it ran: "
+            f"{amount(report.bins, 'bin')}, "
+            f"{show.size(report.bytes)} in {amount(report.steps, 'step')} and {report.duration_s:.1f} s; rows held "
             f"{report.rows_held}, misrouted {report.rows_misrouted}"
         )
         self.console.print(_strip(self.query))

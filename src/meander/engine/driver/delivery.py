@@ -26,8 +26,13 @@ class Delivery:
         self._sink = attempts.jobs.sink
 
     def recover(self) -> None:
-        """Before anything else: commit the last version once more, for its driver may have ended before that."""
+        """Before anything else: commit the last version once more, for its driver may have ended before that.
+
+        If it is a rollback, the sink hears which versions are undone.
+        """
         last = self._log.last
+        if self._log.is_owed and last is not None and last.undoes is not None:
+            self._sink.undo(*last.undoes, self._log.tokens(*last.undoes))
         if last is not None and last.sink is not None:
             try:
                 self._sink.commit(last.sink)

@@ -14,6 +14,7 @@ import numpy as np
 from meander.checkpoint.identity import Identity, check_spark_part
 from meander.checkpoint.location import Location
 from meander.checkpoint.manifest import Log
+from meander.checkpoint.rollback import finish
 from meander.clock import Clock, SystemClock
 from meander.engine.driver.attempts import Attempts
 from meander.engine.driver.batch_loop import BatchLoop, Ticker
@@ -156,7 +157,9 @@ def claim(
     if log.claim(host, pid) != known:  # another driver has gone on since the log was read
         driver.close()
         driver = settled(log)
+    finish(log)  # before Spark reads its logs
     driver.loop.delivery.recover()
+    log.settle()
     return driver
 
 

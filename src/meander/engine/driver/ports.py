@@ -156,6 +156,12 @@ class OutputSink(Protocol):
     def sweep(self, last: SinkWrite) -> None:
         """Remove what was prepared in writes that are over, and is there still: nobody will commit it."""
 
+    def undo(self, first: int, last: int, tokens: Sequence[SinkToken]) -> None:
+        """Hide the versions from `first` to `last`, of which a rollback has undone all; may be called again.
+
+        `tokens` are theirs, newest first; of a version that was never committed there is none.
+        """
+
 
 class Jobs(Protocol):
     """Runs one attempt. A job that fails otherwise than by `JobLost` raises `QueryFailed`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -18,6 +19,14 @@ from meander.migration.movable import EngineStatus, MigrationState, Recruits, St
 from meander.migration.request import Live, Mode, Proposal, Request, propose
 from meander.migration.steps import Budget, CopyBudget, Step
 from meander.types import WorkerId
+
+_RUNS: weakref.WeakSet[QueryRun] = weakref.WeakSet()
+"""The queries that were started in this process."""
+
+
+def runs_here(root: str) -> bool:
+    """Whether a query of this process runs on the checkpoint in a folder."""
+    return any(run.is_active and run.driver.log.location.root == root for run in list(_RUNS))
 
 
 class Launch(Protocol):
@@ -43,6 +52,7 @@ class QueryRun:
         self._life = threading.Lock()
         """Held by who starts or stops a driver."""
         self.driver, self.stream = launch.start()
+        _RUNS.add(self)
 
     # --- life --------------------------------------------------------------------------------
 

@@ -1,0 +1,253 @@
+"""A checkpoint in your hands: what it holds, whether it is whole, a copy of it, and the way back to an older version.
+
+    checkpoint = me.open_checkpoint("/data/words")
+    checkpoint.versions()                  what was committed, and what can be gone back to
+    checkpoint.state("count", spark)       the state as a DataFrame
+    checkpoint.verify()                    every checksum and every link of the log
+    checkpoint.copy_to("/backup/words")    a backup, also while the query runs
+    checkpoint.rollback(to=12)             state and Spark's offsets, together
+    checkpoint.repair()                    mend what can be mended
+
+Only `rollback` and `repair` change anything, and only while no query runs on it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from meander.checkpoint import rollback as rollbacks
+from meander.checkpoint.backup import Backup, back_up
+from meander.checkpoint.entries import Commit, LogWriter, sizes
+from meander.checkpoint.location import Location
+from meander.checkpoint.lookup import conditions
+from meander.checkpoint.manifest import read_entry, sequences
+from meander.checkpoint.reader import Reader, place_of
+from meander.checkpoint.repair import Repair, mend_log, mend_rest, rest_of_damage
+from meander.checkpoint.rollback import Rollback
+from meander.checkpoint.verify import Findings, verify
+from meander.clock import SystemClock
+from meander.engine.driver.run import runs_here
+from meander.errors import CheckpointError, Damaged
+from meander.options import whole
+from meander.prepared import undo_folders
+from meander.types import WorkerId
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Kind = Literal["batch", "tick", "rollback"]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A committed version, as its manifest knows it.
+
+    Args:
+        number: its number; a sink got its rows under it.
+        time: when it was committed.
+        kind: rows of a batch, a tick without rows, or a rollback to an older version.
+        batch: Spark's id of the batch; of a tick, that of the batch before it.
+        rows: how many rows came in; of those, `late` came too late and `dead` could not be used.
+        workers: who owned bins.
+        written_bytes: how many bytes of state, late and dead rows it has written.
+        undoes: of a rollback, the first and the last number that it undoes.
+        is_restorable: whether one can go back to it.
+    """
+
+    number: int
+    time: datetime.datetime
+    kind: Kind
+    batch: int
+    rows: int
+    late: int
+    dead: int
+    workers: tuple[WorkerId, ...]
+    written_bytes: int
+    undoes: tuple[int, int] | None
+    is_restorable: bool
+
+    @classmethod
+    def of(cls, commit: Commit, is_restorable: bool) -> Version:
+        """The version of a commit."""
+        kind: Kind = "rollback" if commit.undoes else "tick" if commit.tick else "batch"
+        workers = tuple(sorted({worker for operator in commit.operators for worker in operator.owner}))
+        return cls(
+            commit.version, datetime.datetime.fromtimestamp(commit.time_ms / 1000, datetime.UTC), kind, commit.batch,
+            commit.rows, commit.late, commit.dead, workers, sizes(commit.files())[1], commit.undoes, is_restorable,
+        )  # fmt: skip
+
+
+class Checkpoint:
+    """A checkpoint, looked at from outside its query."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+
+    @property
+    def path(self) -> str:
+        """Its folder."""
+        return self._location.root
+
+    def versions(self) -> list[Version]:
+        """The versions that the log still has, oldest first, without those that were undone."""
+        log = self._reader().log
+        if log.last is None:
+            return []
+        restorable = set(rollbacks.restorable(log))
+        return [Version.of(each, each.version in restorable) for each in log.commits(log.first_version())]
+
+    def state(
+        self,
+        operator: str | int,
+        spark: SparkSession,
+        *,
+        table: str | None = None,
+        version: int | None = None,
+        where: str | None = None,
+    ) -> DataFrame:
+        """The state of an operator as a DataFrame, read bin by bin.
+
+        Args:
+            operator: its name, or its number in the chain.
+            spark: the session.
+            table: which of its tables, where it has several.
+            version: as of this version instead of the last.
+            where: conditions such as `user = 'u1'`; one on the whole key reads one bin.
+        """
+        from meander.datasource import register
+
+        reader = register(spark).read.format("meander").option("operator", operator)
+        for name, value in (("table", table), ("version", version), ("where", where)):
+            if value is not None:
+                reader = reader.option(name, value)
+        return reader.load(self.path)
+
+    def to_arrow(
+        self,
+        operator: str | int,
+        *,
+        table: str | None = None,
+        version: int | None = None,
+        where: str | None = None,
+    ) -> pa.Table:
+        """The state of an operator as an Arrow table, without Spark, sorted by bin and key.
+
+        Args:
+            operator: its name, or its number in the chain.
+            table: which of its tables, where it has several.
+            version: as of this version instead of the last.
+            where: conditions such as `user = 'u1'`; one on the whole key reads one bin.
+        """
+        reader = self._reader()
+        at = reader.operator(str(operator))
+        name = reader.table(at, table)
+        pieces = reader.state(at, name, version, conditions(where) if where is not None else ())
+        tables = [each for each in pieces if each.num_rows]
+        return pa.concat_tables(tables) if tables else reader.schema(at, name).empty_table()
+
+    def verify(self) -> Findings:
+        """Whether it is whole: every checksum and every link of the log; damage is named file by file."""
+        return verify(self._location)
+
+    def copy_to(self, place: str | os.PathLike[str]) -> Backup:
+        """Copy it to a new folder, as of one moment, also while its query runs; the copy is checked."""
+        return back_up(self._location, place)
+
+    def rollback(self, to: int, *, dry_run: bool = False, take_over: bool = False) -> Rollback:
+        """Go back to an older version: the state and Spark's offsets together, so that what came since comes again.
+
+        It is a version of its own, with the next number that no sink has heard of. What `me.sinks.files` shows of the
+        undone versions is hidden; see `docs/go-back.md` for other sinks. A kill at any moment leaves the old version
+        or the new one; what else is to be done then, the next start does.
+
+        Args:
+            to: the number of the version.
+            dry_run: only say what would be done.
+            take_over: do it although the driver that wrote last may still run; it then commits nothing more.
+        """
+        whole("to", to, 0)
+        log = self._reader().log
+        if dry_run:
+            return rollbacks.plan(log, to)
+        self._refuse_running(log.writer, take_over)
+        rollbacks.plan(log, to)  # a refusal leaves everything as it is
+        log.claim(socket.gethostname(), os.getpid())
+        rollback = rollbacks.roll_back(log, to, SystemClock().wall_ms())
+        undo_folders(log.tokens(*rollback.undoes))
+        return rollback
+
+    def repair(self, *, take_over: bool = False) -> Repair:
+        """Mend what can be mended without losing a row, and say what is left; what is removed is copied first.
+
+        Args:
+            take_over: do it although the driver that wrote last may still run; it then commits nothing more.
+        """
+        location, wall_ms = self._location, SystemClock().wall_ms()
+        self._refuse_running(_newest_writer(location), take_over)
+        mended = mend_log(location, f"repair-{wall_ms}")
+        log = self._reader().log
+        log.claim(socket.gethostname(), os.getpid())
+        if log.is_owed and log.last is not None and log.last.undoes is not None:
+            undo_folders(log.tokens(*log.last.undoes))
+        mended += mend_rest(log)
+        return Repair(tuple(mended), tuple(rest_of_damage(location)))
+
+    def _reader(self) -> Reader:
+        return Reader.open(self._location.root)
+
+    def _refuse_running(self, writer: LogWriter | None, take_over: bool) -> None:
+        """Raise where the driver that wrote last runs, or cannot be seen from here."""
+        root = self._location.root
+        if take_over or writer is None:
+            return
+        anyway = "take_over=True (--take-over) goes on all the same: that driver then commits nothing more"
+        if runs_here(root):
+            raise CheckpointError(f"a query of this process runs on {root}; stop it first")
+        if writer.host != socket.gethostname():
+            raise CheckpointError(
+                f"the last driver of {root} ran on {writer.host} with pid {writer.pid}, and whether it still does "
+                f"cannot be seen from here; see that it has ended, and then {anyway}"
+            )
+        if writer.pid != os.getpid() and _is_alive(writer.pid):
+            raise CheckpointError(
+                f"the process {writer.pid}, which ran the query on {root}, is alive; stop the query and end it, or if "
+                f"the number is another process's now, {anyway}"
+            )
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """A checkpoint by its folder: its versions and its state, a check, a copy, and the way back.
+
+    Args:
+        path: the folder that was given to `start`.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    return Checkpoint(place_of(path))
+
+
+def _newest_writer(location: Location) -> LogWriter | None:
+    """Who wrote the newest entry of the log that can be read."""
+    for number in reversed(sequences(location)):
+        try:
+            return read_entry(location, number)[0].driver
+        except Damaged:
+            continue
+    return None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
