@@ -114,12 +114,3 @@ class Assignment:
                 )
             owner[move.bin], since[move.bin] = move.target, BatchId(batch)
         return Assignment(tuple(owner), tuple(since))
-
-
-def amount(count: int, one: str, many: str | None = None) -> str:
-    """A number and its noun, in the singular where it is one.
-
-    >>> amount(1, "bin"), amount(2, "bin"), amount(0, "entry", "entries")
-    ('1 bin', '2 bins', '0 entries')
-    """
-    return f"{count} {one if count == 1 else many or one + 's'}"

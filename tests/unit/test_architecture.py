@@ -21,8 +21,8 @@ PUBLIC = {
     "InvalidPlan", "InvalidProblem", "KeyedStream", "KeyedTable", "Loads", "MeanderError", "Migration",
     "MigrationFailed", "Move", "MoveOptions", "Multimap", "Observation", "Operator", "OperatorId", "Plan", "Problem",
     "Progress", "Proposal", "Query", "QueryFailed", "Report", "Stream", "Timers", "TooLarge", "Transitions",
-    "VersionProgress", "WorkerId", "attach", "check", "open_checkpoint", "plan", "planners", "pmc", "schedule", "schedules", "session",
-    "sinks", "stream", "testing",
+    "VersionProgress", "WorkerId", "attach", "check", "open_checkpoint", "plan", "planners", "pmc", "schedule",
+    "schedules", "session", "sinks", "stream", "testing",
 }  # fmt: skip
 
 JVM_MODULES = {"engine/spark/gateway.py", "native/internals.py"}

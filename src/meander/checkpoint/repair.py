@@ -23,7 +23,7 @@ from meander.checkpoint.retention import FOLDERS, sweep
 from meander.checkpoint.rollback import FOLDER, finish, is_whole, restorable
 from meander.checkpoint.verify import verify
 from meander.errors import CheckpointError, Damaged
-from meander.types import amount
+from meander.pictures import many
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def mend_rest(log: Log) -> list[str]:
     location.delete(temporary)
     gone = {*temporary, *sweep(location, log, keep=1 << 60)}
     if gone:
-        mended.append(f"{amount(len(gone), 'file')} of failed attempts and old versions removed")
+        mended.append(f"{many(len(gone), 'file')} of failed attempts and old versions removed")
     return mended
 
 

@@ -24,7 +24,7 @@ from meander.checkpoint.manifest import Log, Past
 from meander.checkpoint.side import side_files
 from meander.checkpoint.spark_logs import SPARK
 from meander.errors import CheckpointError, InvalidOption
-from meander.types import amount
+from meander.pictures import many
 
 FOLDER = "undone"
 """Where copies of what a rollback removes are kept, by its number."""
@@ -64,7 +64,7 @@ class Rollback:
         first, last = self.undone[0], self.undone[-1]
         which = f"version {first}" if first == last else f"versions {first} to {last}"
         again = (
-            f"Spark brings {amount(self.batches, 'batch', 'batches')} again" if self.batches else "no batch comes again"
+            f"Spark brings {many(self.batches, 'batch', 'batches')} again" if self.batches else "no batch comes again"
         )
         return f"version {self.number} has the state of version {self.to} and undoes {which}; {again}"
 

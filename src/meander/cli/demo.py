@@ -15,7 +15,7 @@ from rich.text import Text
 from meander.cli import show
 from meander.engine.driver.version_progress import VersionProgress
 from meander.errors import QueryFailed
-from meander.types import amount
+from meander.pictures import many
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -118,8 +118,8 @@ class DemoRun:
         report = move.report
         self.console.print(
             f"{len(report.workers_before)} -> {len(report.workers_after)} workers while it ran: "
-            f"{amount(report.bins, 'bin')}, "
-            f"{show.size(report.bytes)} in {amount(report.steps, 'step')} and {report.duration_s:.1f} s; rows held "
+            f"{many(report.bins, 'bin')}, "
+            f"{show.size(report.bytes)} in {many(report.steps, 'step')} and {report.duration_s:.1f} s; rows held "
             f"{report.rows_held}, misrouted {report.rows_misrouted}"
         )
         self.console.print(_strip(self.query))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meander.cli import show
-from meander.types import amount, runs
+from meander.pictures import many
+from meander.types import runs
 
 if TYPE_CHECKING:
     from meander.checkpoint.reader import Reader
@@ -100,9 +101,7 @@ def _control(journal: dict[str, Any]) -> dict[str, int] | None:
 
 def _print_summary(answer: dict[str, Any]) -> None:
     console = show.console()
-    console.print(
-        f"checkpoint {answer['id']}, format {answer['format']}, {amount(answer['bins'], 'bin')}", markup=False
-    )
+    console.print(f"checkpoint {answer['id']}, format {answer['format']}, {many(answer['bins'], 'bin')}", markup=False)
     commit, writer = answer["commit"], answer["driver"]
     if writer:
         console.print(f"driver: epoch {writer['epoch']}, {writer['host']}, pid {writer['pid']}", markup=False)
@@ -114,7 +113,7 @@ def _print_summary(answer: dict[str, Any]) -> None:
         versions = f"{answer['first_version']} to {answer['last_version']}"
         console.print(
             f"version {answer['version']} of {versions}: batch {commit['batch']}{tick} at {when}, "
-            f"{amount(commit['rows'], 'row')} in, {commit['late']} late, {commit['dead']} dead",
+            f"{many(commit['rows'], 'row')} in, {commit['late']} late, {commit['dead']} dead",
             markup=False,
         )
     if undone := answer["undone"]:
@@ -127,11 +126,11 @@ def _print_summary(answer: dict[str, Any]) -> None:
             markup=False,
         )
     if moving := answer["migration"]:
-        steps = f"{moving['steps_left']} of {amount(moving['steps'], 'step')}"
-        left = f"{steps} and {amount(moving['bins_left'], 'bin')} are left"
+        steps = f"{moving['steps_left']} of {many(moving['steps'], 'step')}"
+        left = f"{steps} and {many(moving['bins_left'], 'bin')} are left"
         console.print(f"migration {moving['number']} is under way: {left}", markup=False)
     if control := answer["control"]:
-        rows = f"{amount(control['rows'], 'row')} of the control stream wait"
+        rows = f"{many(control['rows'], 'row')} of the control stream wait"
         console.print(f"{rows}, the first for batch {control['next_batch']}", markup=False)
     columns = ("operator", "key", "tables", ">files", ">stored rows", ">stored", ">longest chain", ">mean")
     table = show.new_table(*columns, overflow="fold")
@@ -152,5 +151,5 @@ def _print_summary(answer: dict[str, Any]) -> None:
         for start, stop, worker in operator["owner"]:
             owned.setdefault(worker, []).extend(range(start, stop))
         for worker, bins in sorted(owned.items()):
-            owns = f"{amount(len(bins), 'bin')}: {show.bins(bins)}"
+            owns = f"{many(len(bins), 'bin')}: {show.bins(bins)}"
             console.print(f"operator {number}, worker {worker}: {owns}", markup=False)

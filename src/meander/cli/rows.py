@@ -16,7 +16,7 @@ from rich.table import Table
 
 from meander.cli import show
 from meander.errors import CheckpointError, InvalidOption
-from meander.types import amount
+from meander.pictures import many
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,7 @@ def read(
         pieces = reader.state(at, name, version, conditions(where) if where is not None else ())
         title = f"{name} of operator {at} ({reader.name(at)})"
     if out is not None:
-        print(f"{amount(_write_parquet(_first(pieces, limit), out), 'row')} written to {out}")
+        print(f"{many(_write_parquet(_first(pieces, limit), out), 'row')} written to {out}")
     elif show.wants_json(format):
         for piece in _first(pieces, limit):
             for row in piece.to_pylist():
@@ -112,7 +112,7 @@ def _print_rows(pieces: Iterable[pa.Table], title: str, limit: int) -> None:
             shown[columns] += 1
         count += piece.num_rows
     console = show.console()
-    console.print(f"{title}: {amount(count, 'row')}", markup=False)
+    console.print(f"{title}: {many(count, 'row')}", markup=False)
     for table in tables.values():
         console.print(table)
     if count > shown.total():

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from meander.pictures import many
 from meander.planning import Plan
 from meander.scheduling import Step
-from meander.types import Bytes, WorkerId, amount, runs
+from meander.types import Bytes, WorkerId, runs
 
 
 class AnswerFormat(StrEnum):
@@ -105,7 +106,7 @@ def plan_table(plan: Plan) -> Table:
     """A plan: for each worker its load, what it gets and what it gives."""
     total = plan.cost + plan.gain
     share = f", {plan.cost / total:.1%} of the state" if total else ""
-    moves = f"{amount(len(plan.moves), 'move')}, {size(plan.cost)}{share}"
+    moves = f"{many(len(plan.moves), 'move')}, {size(plan.cost)}{share}"
     title = f"{plan.planner}: {moves}, planned in {plan.elapsed_ms:.3g} ms"
     title = "\n".join([title, *plan.notes])
     table = new_table(">worker", ">load", ">cap", "┊ is the cap", "bins in", "bins out", title=title)
@@ -125,9 +126,9 @@ def plan_table(plan: Plan) -> Table:
 def schedule_table(name: str, steps: Sequence[Step]) -> Table:
     """A schedule: for each step its moves, bytes and who is busy."""
     busy = [step for step in steps if step]
-    title = f"{name}: {amount(sum(map(len, steps)), 'move')} in {amount(len(busy), 'step')}"
+    title = f"{name}: {many(sum(map(len, steps)), 'move')} in {many(len(busy), 'step')}"
     if len(steps) > len(busy):
-        title += f" over {amount(len(steps), 'batch', 'batches')}"
+        title += f" over {many(len(steps), 'batch', 'batches')}"
     table = new_table(">batch", ">moves", ">bytes", "source -> target: bins", title=title)
     shown = 40
     for batch, step in enumerate(steps[:shown]):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from meander.cli import show
-from meander.types import amount
+from meander.pictures import many
 
 CHECKPOINT = Annotated[str, typer.Argument(help="folder or URI of the checkpoint")]
 TAKE_OVER = Annotated[
@@ -48,9 +48,9 @@ def verify(checkpoint: CHECKPOINT, format: show.FORMAT = None) -> None:
     else:
         for sentence in findings.damaged:
             print(sentence)
-        entries, files = amount(findings.entries, "entry", "entries"), amount(findings.files, "file")
+        entries, files = many(findings.entries, "entry", "entries"), many(findings.files, "file")
         scope = f"{entries} of the log, {files}, {show.size(findings.bytes)}"
-        rest = f"; {amount(findings.unnamed, 'file')} that no version names" if findings.unnamed else ""
+        rest = f"; {many(findings.unnamed, 'file')} that no version names" if findings.unnamed else ""
         print(f"{'OK' if not findings.damaged else f'{len(findings.damaged)} DAMAGED'}: {scope} checked{rest}")
     if findings.damaged:
         raise typer.Exit(1)
@@ -68,7 +68,7 @@ def backup(
     if show.wants_json(format):
         show.print_json(dataclasses.asdict(copy))
     else:
-        print(f"version {copy.version}, {amount(copy.files, 'file')}, {show.size(copy.bytes)} copied to {copy.place}")
+        print(f"version {copy.version}, {many(copy.files, 'file')}, {show.size(copy.bytes)} copied to {copy.place}")
 
 
 def rollback(

@@ -219,9 +219,10 @@ class Custom(BinnedOperator):
             types = tuple(declared.types)
             named = any(list(declared.names[:leading]) == list(names) for names in self.keyed)
             if not named or not are_like(types[:leading], mine):
+                streams = listing(f"{column} {kind}" for column, kind in self.key.fields)
                 raise InvalidOption(
                     f"{self.who}.state[{name!r}] has the key ({declaration.key}), but the stream is keyed by "
-                    f"({listing(f'{key} {kind}' for key, kind in self.key.fields)}); a state's key begins with the columns that the stream is keyed by"
+                    f"({streams}); a state's key begins with the columns that the stream is keyed by"
                 )
             try:
                 specs += declaration.specs(name, leading)
