@@ -64,6 +64,7 @@ from meander.types import Assignment, BinId, Move, WorkerId
 if TYPE_CHECKING:
     from meander import sinks
     from meander.attached import attach
+    from meander.operators.key_state import KeyState
     from meander.operators.operator import Operator
     from meander.outlook.pmc import pmc
     from meander.outlook.transitions import Transitions
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LATER = {
+    "KeyState": "meander.operators.key_state",
     "KeyedTable": "meander.state.declare",
     "Multimap": "meander.state.declare",
     "Operator": "meander.operators.operator",
@@ -98,6 +100,7 @@ __all__ = [
     "InvalidOption",
     "InvalidPlan",
     "InvalidProblem",
+    "KeyState",
     "KeyedTable",
     "MeanderError",
     "MigrationFailed",

@@ -21,15 +21,17 @@ from meander.engine.spark.jobs import OperatorNode
 from meander.engine.spark.launch import SparkLaunch
 from meander.engine.spark.sizing import default_workers
 from meander.engine.spark.stream import ControlReader, check_control
-from meander.engine.worker.rows import ALL, shown
+from meander.engine.worker.rows import shown
 from meander.errors import InvalidOption
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
 from meander.operators.custom import Custom
 from meander.operators.dedup import Dedup
+from meander.operators.flat_map import FlatMap
 from meander.operators.fold import Fold
 from meander.operators.join import Join
-from meander.operators.operator import BinnedOperator, Operator
+from meander.operators.map_state import MapWithState
+from meander.operators.operator import ALL, BinnedOperator, Operator
 from meander.operators.pairs import Where
 from meander.operators.times import Duration
 from meander.operators.top_k import TopK
@@ -254,9 +256,52 @@ class KeyedStream:
         options = {"time": time, "size": size, "slide": slide, "gap": gap, "lateness": lateness, "emit": emit}
         return WindowedStream(self, options)
 
-    def fold(self, function: Callable[..., Any], state: str, output: str, time: str | None = None) -> Stream:
+    def map_with_state(
+        self,
+        function: Callable[..., Any],
+        state: str,
+        output: str,
+        *,
+        time: str | None = None,
+        timeout: Duration | None = None,
+        lateness: Duration = "0s",
+        rows: str | None = None,
+    ) -> Stream:
+        """What `function(key, rows, state)` gives, called for every key that has rows in a batch.
+
+        Args:
+            function: gets the key (a tuple where it has several columns), the key's rows of the batch in order, and
+                its `me.KeyState`. It yields rows, or returns a list of them: dictionaries or tuples.
+            state: the columns that are kept for every key, such as "n long, last timestamp".
+            output: the columns of the rows that it gives.
+            time: the column of event time; rows are in its order, and timers are times of it. With a timeout, by
+                default the only timestamp there is.
+            timeout: a key that has state and had no row for so much event time is called without rows, and with
+                `state.timed_out`, once the watermark is past it. While no rows come the watermark stands, unless
+                the query is started with idle_time="wall".
+            lateness: how far the watermark stays behind the newest event time.
+            rows: "plain", a list of named tuples, "pandas" or "arrow"; by default as the argument is annotated:
+                list, pd.DataFrame or pa.Table.
+
+        It is called once a key. Where all keys can be computed together, as columns, `fold` is faster still: sums,
+        counts and extremes, or many keys with few rows each. See `meander.operators.map_state.MapWithState`.
+        """
+        options: dict[str, Any] = {"time": time, "timeout": timeout, "lateness": lateness, "rows": rows}
+        return _with_operator(self, lambda schema: MapWithState(schema, self.key, function, state, output, **options))
+
+    def flat_map(self, function: Callable[..., Any], output: str) -> Stream:
+        """What `function(row)` gives for every row, any number of rows of these columns; nothing is kept.
+
+        The rows go to the workers of their keys first. Before the first `key_by`, Spark's own `mapInPandas` needs no
+        shuffle. See `meander.operators.flat_map.FlatMap`.
+        """
+        return _with_operator(self, lambda schema: FlatMap(schema, self.key, function, output))
+
+    def fold(
+        self, function: Callable[..., Any], state: str, output: str, time: str | None = None, rows: str | None = None
+    ) -> Stream:
         """What a function of rows and state returns, called once a batch; see `meander.operators.fold.Fold`."""
-        return _with_operator(self, lambda schema: Fold(schema, self.key, function, state, output, time))
+        return _with_operator(self, lambda schema: Fold(schema, self.key, function, state, output, time, rows))
 
     def connect(self, other: KeyedStream) -> ConnectedStreams:
         """The stream and another one with a key of the same types, for an operator with two inputs."""

@@ -17,7 +17,7 @@ ROOT = Path(meander.__file__).parents[2]
 
 PUBLIC = {
     "Assignment", "BinId", "CheckpointError", "Infeasible", "InvalidOption", "InvalidPlan", "InvalidProblem",
-    "KeyedTable", "MeanderError", "MigrationFailed", "Move", "Multimap", "Operator", "Plan", "Problem", "Query",
+    "KeyState", "KeyedTable", "MeanderError", "MigrationFailed", "Move", "Multimap", "Operator", "Plan", "Problem", "Query",
     "QueryFailed", "Timers", "TooLarge", "Transitions", "WorkerId", "attach", "check", "plan", "planners", "pmc",
     "schedule", "schedules", "session", "sinks", "stream", "testing",
 }  # fmt: skip
