@@ -17,9 +17,9 @@ ROOT = Path(meander.__file__).parents[2]
 
 PUBLIC = {
     "Assignment", "BinId", "CheckpointError", "Infeasible", "InvalidOption", "InvalidPlan", "InvalidProblem",
-    "KeyState", "KeyedTable", "MeanderError", "MigrationFailed", "Move", "Multimap", "Operator", "Plan", "Problem", "Query",
-    "QueryFailed", "Timers", "TooLarge", "Transitions", "WorkerId", "attach", "check", "plan", "planners", "pmc",
-    "schedule", "schedules", "session", "sinks", "stream", "testing",
+    "KeyState", "KeyedTable", "MeanderError", "MigrationFailed", "Move", "Multimap", "Operator", "Plan", "Problem",
+    "Query", "QueryFailed", "Timers", "TooLarge", "Transitions", "WorkerId", "attach", "check", "plan", "planners",
+    "pmc", "schedule", "schedules", "session", "sinks", "stream", "testing",
 }  # fmt: skip
 
 JVM_MODULES = {"engine/spark/gateway.py", "native/internals.py"}

@@ -253,4 +253,4 @@ def _only_time(input: pa.Schema) -> str:
             f"timeout is a length of event time, and the stream has {len(stamps)} timestamp columns "
             f"({listing(stamps)}); {advice}"
         )
-    return stamps[0]
+    return str(stamps[0])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
+from numbers import Number
 from types import GeneratorType
 from typing import Any, NoReturn
 
@@ -31,7 +33,7 @@ def row_type(names: tuple[str, ...]) -> type[Any]:
     ('ann', 'home', 'ann')
     """
     # A name that Python cannot have as an attribute is reached in brackets alone.
-    base: Any = namedtuple("Row", names, rename=True)  # noqa: PYI024
+    base: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
     places = {name: at for at, name in enumerate(names)}
 
     def item(self: tuple[Any, ...], at: Any) -> Any:
@@ -63,7 +65,14 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 def plain_rows(rows: pa.Table) -> list[Any]:
     """The rows of a table as named tuples."""
     build = partial(tuple.__new__, row_type(tuple(rows.column_names)))
-    return list(map(build, zip(*map(values_of, rows.columns), strict=True)))
+    # Many new tuples would start Python's search for cycles again and again, which takes longer than making them.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return list(map(build, zip(*map(values_of, rows.columns), strict=True)))
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Given:
@@ -115,6 +124,8 @@ def array_of(what: str, name: str, values: Sequence[Any], type_: pa.DataType, nu
 
     `what` is the beginning of the sentence: who gave them.
     """
+    if _is_unsafe(values, type_):
+        _refuse(what, name, values, type_)
     try:
         column = pa.array(values, type_)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -127,14 +138,34 @@ def array_of(what: str, name: str, values: Sequence[Any], type_: pa.DataType, nu
 def _refuse(what: str, name: str, values: Sequence[Any], type_: pa.DataType) -> NoReturn:
     for value in values:
         try:
+            is_bad = _is_unsafe([value], type_)
             pa.array([value], type_)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            was = type(value).__name__
+            is_bad = True
+        if is_bad:
             raise MeanderError(
-                f"{what} a value of type {was} in column {name!r} that cannot become {type_}; convert it, or declare "
-                "the column otherwise"
+                f"{what} a value of type {type(value).__name__} in column {name!r} that cannot become {type_}; convert "
+                "it, or declare the column otherwise"
             ) from None
     raise MeanderError(f"{what} values in column {name!r} that do not make a column of {type_}; convert them")
+
+
+def _is_unsafe(values: Sequence[Any], type_: pa.DataType) -> bool:
+    """Whether Arrow would silently make other values of them: cut off fractions and hours, take numbers as times."""
+    kinds = set(map(type, values))
+    if pa.types.is_integer(type_):
+        odd = kinds - {int, bool, type(None)}
+        return bool(odd) and not all(_is_whole(value) for value in values if type(value) in odd)
+    if pa.types.is_date(type_) and any(issubclass(kind, datetime) for kind in kinds):
+        return True
+    return bool(pa.types.is_temporal(type_)) and any(issubclass(kind, Number) for kind in kinds)
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        return bool(int(value) == value)
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _in_order(who: str, rows: Sequence[Any], names: Sequence[str]) -> Iterable[Sequence[Any]]:
@@ -146,7 +177,7 @@ def _in_order(who: str, rows: Sequence[Any], names: Sequence[str]) -> Iterable[S
             raise MeanderError(f"{who} gave a row of {len(wrong)} values; its columns are {listing(names)}")
         return rows
     orders: dict[Any, Callable[[Any], Sequence[Any]]] = {}
-    ordered = []
+    ordered: list[Sequence[Any]] = []
     for row in rows:
         given = _names_of(row)
         if given is None and not isinstance(row, tuple | list):

@@ -1,7 +1,8 @@
 """State as user code sees it: Arrow columns in, Arrow columns out.
 
 Keys are an Array where the key is one column, else a RecordBatch or Table that has the key's columns by name. Extra
-columns are ignored. In their place a Series or a DataFrame of pandas will do. A view works on the tables of one batch, which its declaration names.
+columns are ignored. In their place a Series or a DataFrame of pandas will do. A view works on the tables of one batch,
+which its declaration names.
 """
 
 from __future__ import annotations
