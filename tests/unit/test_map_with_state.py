@@ -741,6 +741,36 @@ def test_an_operator_takes_and_gives_frames():
         visits().process(Wrong)
 
 
+WITHOUT_PANDAS = """
+import sys
+
+class Missing:
+    def find_spec(self, name, *more):
+        if name.partition(".")[0] == "pandas":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+import meander as me
+keyed = me.stream(me.testing.source("user string, n long")).key_by("user")
+plain = keyed.map_with_state(lambda user, rows, state: [(user, len(rows))], "n long", "user string, n long")
+with me.testing.harness(plain) as h:
+    print(h.batch([{"user": "ann", "n": 1}]))
+try:
+    keyed.map_with_state(lambda user, rows, state: None, "n long", "n long", rows="pandas")
+except me.InvalidOption as refused:
+    print(refused)
+"""
+
+
+def test_pandas_is_wanted_only_where_it_is_asked_for():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_PANDAS], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "[{'user': 'ann', 'n': 1}]",
+        "the function '<lambda>' of map_with_state takes rows as pandas, which is not installed; install it, or take "
+        "arrow",
+    ]
+
+
 # --- travel --------------------------------------------------------------------------------------
 
 NOTEBOOK = """

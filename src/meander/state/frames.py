@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
@@ -72,5 +71,7 @@ def table_of_frames(frames: Sequence[Any]) -> list[pa.Table]:
 
 def require_pandas(who: str) -> None:
     """Refuse a function that wants frames where pandas is not installed."""
-    if find_spec("pandas") is None:
-        raise InvalidOption(f"{who} takes its rows as pandas, which is not installed; install pandas, or take arrow")
+    try:
+        import_module("pandas")
+    except ImportError:
+        raise InvalidOption(f"{who} takes rows as pandas, which is not installed; install it, or take arrow") from None
