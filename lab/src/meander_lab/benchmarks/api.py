@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 STATE = "n bigint, total bigint"
 OUTPUT = "user string, n bigint, total bigint"
 LIMIT = 5.0
+PATIENCE_S = 1800
 
 Result = set[tuple[str, int, int]]
 
@@ -238,7 +239,8 @@ def measure(spark: SparkSession, folder: Path, sizes: ApiSizes, console: Console
             reader = spark.readStream.schema("user string, price bigint").option("maxFilesPerTrigger", 1)
             checkpoint = folder / f"{turn}-{at}"
             running, result = run(reader.parquet(str(folder / "rows")), checkpoint)
-            running.wait_for_end()
+            if not (running.ours.await_termination if running.ours else running.inner.awaitTermination)(PATIENCE_S):
+                raise TimeoutError(f"{name} was not done within {PATIENCE_S} s; take a quieter machine, or --quick")
             taken = running.times_ms()
             running.stop()
             if result() != expected or len(taken) != sizes.batches:
