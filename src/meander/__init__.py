@@ -34,8 +34,8 @@ The packages, inner ones first; each may use only those above it:
     engine.driver             what makes versions: batch loop, attempts, commit, placement
     outlook                   the past, and what migrations to come will cost
     engine.spark              the driver's ports on Spark        native        Spark's own state, seen and steered
-    query, streams, attached, sinks, sessions, checkpoints       what users hold; with sources, expressions, foresight,
-                              prepared and datasource
+    query, streams, keyed, attached, sinks, sessions, checkpoints       what users hold; with sources, expressions,
+                              foresight, prepared and datasource
     testing                   the whole engine in one process, without Spark
     cli                       the command `meander`
 
@@ -68,19 +68,21 @@ if _typing.TYPE_CHECKING:
     from meander.control.policies import Decision
     from meander.engine.driver.monitor import Loads
     from meander.engine.driver.version_progress import VersionProgress
+    from meander.keyed import KeyedStream
     from meander.migration.events import Event
     from meander.migration.handle import Migration
     from meander.migration.move_options import MoveOptions
     from meander.migration.report import Progress, Report
     from meander.migration.request import Proposal
     from meander.native.observation import Observation
+    from meander.operators.key_state import KeyState
     from meander.operators.operator import Operator
     from meander.outlook.pmc import pmc
     from meander.outlook.transitions import Transitions
     from meander.query import Query
     from meander.sessions import session
     from meander.state.declare import KeyedTable, Multimap, Timers
-    from meander.streams import KeyedStream, Stream, stream
+    from meander.streams import Stream, stream
 
 __version__ = "0.1.0"
 
@@ -88,7 +90,8 @@ _LATER = {
     "Attached": "meander.attached",
     "Decision": "meander.control.policies",
     "Event": "meander.migration.events",
-    "KeyedStream": "meander.streams",
+    "KeyState": "meander.operators.key_state",
+    "KeyedStream": "meander.keyed",
     "KeyedTable": "meander.state.declare",
     "Loads": "meander.engine.driver.monitor",
     "Migration": "meander.migration.handle",
@@ -125,6 +128,7 @@ __all__ = [
     "InvalidOption",
     "InvalidPlan",
     "InvalidProblem",
+    "KeyState",
     "KeyedStream",
     "KeyedTable",
     "Loads",

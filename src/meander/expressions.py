@@ -10,9 +10,9 @@ import pyarrow as pa
 from meander.engine.spark.gateway import Gateway
 from meander.engine.spark.jobs import in_short
 from meander.engine.spark.nodes import Shape, of_rows
-from meander.engine.worker.rows import ALL, BAD, REPORT, SLOT
+from meander.engine.worker.rows import BAD, REPORT, SLOT
 from meander.errors import InvalidOption
-from meander.operators.operator import listing
+from meander.operators.operator import ALL, listing
 from meander.options import kind
 from meander.sources import RowSource, undecoded_column
 

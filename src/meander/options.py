@@ -20,7 +20,11 @@ Refusal = type[MeanderError]
 def kind(value: object) -> str:
     """What a value is, in words that fit into a sentence."""
     words = {dict: "an object", list: "a list", str: "a text", type(None): "null"}
-    return words.get(type(value)) or repr(value)[:80]
+    if type(value) in words:
+        return words[type(value)]
+    text = repr(value)
+    # Tables and frames show their rows, which fit into no sentence.
+    return f"a {type(value).__name__}" if "\n" in text else text[:80]
 
 
 def listed(what: str, values: object, refusal: Refusal = InvalidOption) -> list[Any]:

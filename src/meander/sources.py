@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from meander.engine.worker.rows import ALL, BAD, REPORT, SLOT
+from meander.engine.worker.rows import BAD, REPORT, SLOT
 from meander.errors import InvalidOption
 from meander.operators.custom import SIDE, SIDES
+from meander.operators.operator import ALL
 from meander.sessions import check
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
 from meander.operators.dedup import Dedup
 from meander.operators.fold import Fold
+from meander.operators.map_state import MapWithState
 from meander.operators.top_k import TopK
 from meander.operators.window import window
 from naive import Engine, NaiveState, RealState, listed
@@ -43,6 +44,19 @@ def forgetful(rows, state):
     return {"total": pa.array(sums, mask=sums % 2 == 0)}, {"user": state["user"], "total": sums}
 
 
+STATE = "ts timestamp, small smallint, x float, yes boolean, raw binary, total bigint"
+
+
+def keeping(key, rows, state):
+    """The last values of a key, forgotten when its total is even."""
+    total = (state.total or 0) + sum(row.n or 0 for row in rows)
+    last = rows[-1]
+    state.update(ts=last.ts, small=last.small, x=last.x, yes=last.yes, raw=last.raw, total=total)
+    yield key[0], state.ts, state.small, state.x, state.yes, state.raw, total
+    if total % 2 == 0:
+        state.clear()
+
+
 EVERY = {
     f"{function}_{column}": (function, column)
     for function in ("min", "max", "first", "last", "count")
@@ -63,6 +77,7 @@ STAGES = [
     window(INPUT, ["user"], time="ts", size="10s", slide="4s", lateness="15s", emit="final"),
     window(INPUT, ["day"], time="ts", gap="5s", lateness="15s", named=EVERY, by="ts"),
     Fold(INPUT, ["user"], forgetful, "total bigint", "user string, total bigint"),
+    MapWithState(INPUT, ["user", "day"], keeping, STATE, f"user string, {STATE}"),
 ]
 
 

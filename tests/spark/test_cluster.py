@@ -127,6 +127,27 @@ def test_the_users_exception_comes_back_from_an_executor(spark, tmp_path):
     assert query.version == -1
 
 
+def test_functions_over_keys_reach_executors_that_cannot_import_them(spark, tmp_path):
+    factor = 10
+
+    def scaled(user, rows, state):
+        state.update(n=(state.n or 0) + factor * len(rows))
+        return [(user, state.n)]
+
+    batches = [words(300, random.Random(seed)) for seed in (1, 2)]
+    feed = Feed(tmp_path / "in", pa.schema([("word", pa.string())])).add(*batches)
+    total = recounted([pa.concat_tables(batches)], ["word"])[0]
+    for number, function in enumerate((scaled, lambda key, rows, state: scaled(key, rows, state))):
+        sink = me.sinks.memory()
+        stream = (
+            me.stream(feed.read(spark)).key_by("word").map_with_state(function, "n bigint", "word string, n bigint")
+        )
+        query = stream.start(tmp_path / f"ck{number}", sink, trigger=NOW)
+        query.await_termination(PATIENCE_S)
+        assert {row["word"]: row["n"] for row in sink.latest("word")} == {word: 10 * n for (word,), n in total.items()}
+        assert query.misrouted == 0
+
+
 class Steady:
     """A query over numbers that keep coming, and its check at the end."""
 

@@ -18,7 +18,7 @@ ROOT = Path(meander.__file__).parents[2]
 
 PUBLIC = {
     "Assignment", "Attached", "BinId", "CheckpointError", "Decision", "Event", "Infeasible", "InvalidOption",
-    "InvalidPlan", "InvalidProblem", "KeyedStream", "KeyedTable", "Loads", "MeanderError", "Migration",
+    "InvalidPlan", "InvalidProblem", "KeyState", "KeyedStream", "KeyedTable", "Loads", "MeanderError", "Migration",
     "MigrationFailed", "Move", "MoveOptions", "Multimap", "Observation", "Operator", "OperatorId", "Plan", "Problem",
     "Progress", "Proposal", "Query", "QueryFailed", "Report", "Stream", "Timers", "TooLarge", "Transitions",
     "VersionProgress", "WorkerId", "attach", "check", "open_checkpoint", "plan", "planners", "pmc", "schedule",

@@ -17,7 +17,7 @@ import meander
 import meander as me
 from meander.cli import main
 from meander.engine.driver.settings import Settings
-from meander.streams import KeyedStream
+from meander.keyed import KeyedStream
 
 ROOT = Path(meander.__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

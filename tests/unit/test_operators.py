@@ -15,7 +15,9 @@ from meander.operators.aggregate import Aggregate
 from meander.operators.conform import conform
 from meander.operators.count import Count
 from meander.operators.dedup import Dedup
+from meander.operators.flat_map import FlatMap
 from meander.operators.fold import Fold
+from meander.operators.map_state import MapWithState
 from meander.operators.operator import Now, failing_bin
 from meander.operators.ordering import sorted_rows, words
 from meander.operators.sums import float_sums, whole_sums
@@ -78,7 +80,9 @@ REFUSALS = {
     "emit is 'append'": lambda: window(INPUT, ["user"], time="ts", size="1s", emit="append"),
     "lateness is -1": lambda: window(INPUT, ["user"], time="ts", size="1s", lateness=-1),
     "fold takes a function": lambda: Fold(INPUT, ["user"], 3, "n int", "n int"),
-    "state declares no columns": lambda: Fold(INPUT, ["user"], len, "", "n int"),
+    "state declares no columns": lambda: Fold(INPUT, ["user"], max, "", "n int"),
+    "the function 'len' of fold takes (obj, /); write it as f(rows, state)":
+        lambda: Fold(INPUT, ["user"], len, "n int", "n int"),
 }  # fmt: skip
 
 
@@ -211,6 +215,9 @@ def test_operators_have_fingerprints_that_tell_them_apart():
         window(bare, ["user"], time="ts", size="1h", slide="30m"),
         window(bare, ["user"], time="ts", gap="1h"),
         Fold(bare, ["user"], max, "total double", "user string"),
+        MapWithState(bare, ["user"], max, "total double", "user string"),
+        MapWithState(bare, ["user"], max, "total double", "user string", time="ts"),
+        FlatMap(bare, ["user"], max, "user string"),
     ]
     prints = [json.dumps(operator.fingerprint, sort_keys=True) for operator in operators]
     assert len(set(prints)) == len(operators)
@@ -233,6 +240,8 @@ def test_no_operator_minds_an_empty_batch():
         window(bare, ["user"], time="ts", size="1s"),
         window(bare, ["user"], time="ts", gap="1s"),
         Fold(bare, ["user"], lambda rows, state: 1 / 0, "n int", "n int"),
+        MapWithState(bare, ["user"], lambda key, rows, state: 1 / 0, "n int", "n int", timeout="1s"),
+        FlatMap(bare, ["user"], lambda row: 1 / 0, "n int"),
     ):
         tables = NaiveState(operator).begin()
         for frontier in (None, 0):

@@ -9,7 +9,8 @@ import pytest
 
 import meander as me
 from meander.errors import InvalidOption, QueryFailed
-from meander.streams import KeyedStream, Stream
+from meander.keyed import KeyedStream
+from meander.streams import Stream
 from meander.testing import harness, source
 
 START = datetime(2026, 1, 1)

@@ -12,21 +12,24 @@ from meander.operators.operator import listing
 from meander.operators.ordering import same
 from meander.options import kind
 from meander.route.columns import is_octets, whole_column
+from meander.state.frames import arrow_of, is_frame
 
 
 def conform(
     who: str, answer: object, schema: pa.Schema, rows: int | None = None, extra: frozenset[str] = frozenset()
 ) -> pa.Table:
-    """The answer as a table of exactly these columns, cast where nothing is lost.
+    """The answer, of Arrow or pandas, as a table of exactly these columns, cast where nothing is lost.
 
     `rows` is how many rows it must have; columns in `extra` may come along and are left out.
     """
     if isinstance(answer, Mapping):
         answer = _table_of(who, answer)
+    if is_frame(answer):
+        answer = _table_of_frame(who, answer)
     if isinstance(answer, pa.RecordBatch):
         answer = pa.Table.from_batches([answer])
     if not isinstance(answer, pa.Table):
-        raise MeanderError(f"{who} returned {kind(answer)}; return a pyarrow Table or RecordBatch")
+        raise MeanderError(f"{who} returned {kind(answer)}; return a pyarrow Table or RecordBatch, or a DataFrame")
     for name in schema.names:
         if answer.column_names.count(name) != 1:
             what = "no column" if name not in answer.column_names else "several columns"
@@ -45,6 +48,14 @@ def _table_of(who: str, answer: Mapping[object, object]) -> pa.Table:
         return pa.table({str(name): column for name, column in answer.items()})
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise MeanderError(f"{who} returned columns that make no table: {error}") from None
+
+
+def _table_of_frame(who: str, answer: object) -> pa.Table:
+    try:
+        return arrow_of(answer)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise MeanderError(f"{who} returned a DataFrame that makes no Arrow table: {reason}") from None
 
 
 def _cast(who: str, field: pa.Field, column: pa.Array) -> pa.Array:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
 from meander.operators.conform import are_like, conform, is_like
+from meander.operators.functions import ARROW, PANDAS, form_of
 from meander.operators.operator import BinnedOperator, Now, Operator, Output, key_of, listing
 from meander.operators.ordering import ascending, sorted_rows
 from meander.operators.times import microseconds, newest_of, time_type
@@ -23,6 +24,7 @@ from meander.route.columns import whole_column
 from meander.route.keys import Keys, KeyType
 from meander.route.schema import schema
 from meander.state.declare import KeyedTable, Multimap, Timers
+from meander.state.frames import frame_of
 from meander.state.spec import TableSpec
 from meander.state.table import Table
 from meander.state.views import TimersView
@@ -84,6 +86,7 @@ class Custom(BinnedOperator):
         self.time = self._time()
         self.lateness = microseconds(f"{self.who}.lateness", self.operator.lateness)
         self._check_methods()
+        self.form = form_of(self.operator.on_batch, self.operator.rows, self.who, 0, (ARROW, PANDAS), ARROW)
         self.only_bin: BinId | None = None
 
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
@@ -94,10 +97,11 @@ class Custom(BinnedOperator):
         if self._timers and now.frontier is not None:
             due = {name: self._due(name, tables, now.frontier) for name in self._timers}
             if any(each.num_rows for each in due.values()):
-                answers.append(("on_time", operator.on_time(due, state, now)))
+                shown = {name: self._shown(each) for name, each in due.items()}
+                answers.append(("on_time", operator.on_time(shown, state, now)))
         inputs, newest = self._inputs(rows)
         if rows.num_rows:
-            answers.append(("on_batch", operator.on_batch(*inputs, state, now)))
+            answers.append(("on_batch", operator.on_batch(*map(self._shown, inputs), state, now)))
         outputs = [conform(f"{self.who}.{method}", each, self.output) for method, each in answers if each is not None]
         outputs = [each for each in outputs if each.num_rows]
         return Output(pa.concat_tables(outputs) if outputs else None, None, newest)
@@ -127,6 +131,10 @@ class Custom(BinnedOperator):
         key = tables[name].spec.key
         bins = key.encode([due.column(column) for column in key.names]).bins(tables[name].bins)
         return due.take(pa.array(np.flatnonzero(bins == self.only_bin)))
+
+    def _shown(self, rows: pa.RecordBatch) -> Any:
+        """The rows in the form that the operator takes."""
+        return rows if self.form == ARROW else frame_of(rows)
 
     def _inputs(self, rows: pa.Table) -> tuple[list[pa.RecordBatch], int | None]:
         """The rows of each input, with the columns and types it declares, in order, and the newest event time."""

@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from meander.errors import InvalidOption, MeanderError
 from meander.operators.conform import conform
+from meander.operators.functions import ARROW, PANDAS, check_function, form_of, who_of
 from meander.operators.operator import BinnedOperator, Now, Output, key_of
 from meander.operators.ordering import ascending, sorted_rows
 from meander.operators.times import newest_of, time_type
 from meander.options import kind
 from meander.route.keys import Keys
 from meander.route.schema import schema
+from meander.state.frames import frame_of
 from meander.state.spec import TableSpec
 from meander.state.table import Table
 
@@ -32,6 +34,9 @@ class Fold(BinnedOperator):
     g for group g: the key's columns, then the state's, all null where the key is new. The function returns a pair:
     the new state, with the state's columns and as many rows, and the rows to emit, with the columns of `output`, or
     None. A row of the new state that is all null forgets its key; None instead of a state leaves all as it was.
+
+    With `rows="pandas"`, or where the function annotates `rows` with `pd.DataFrame`, both are DataFrames. What it
+    returns may be DataFrames in any case.
 
         def spent(rows, state):
             totals = np.bincount(rows["__group"], weights=rows["price"], minlength=state.num_rows)
@@ -52,9 +57,9 @@ class Fold(BinnedOperator):
         state: str | pa.Schema,
         output: str | pa.Schema,
         time: str | None = None,
+        rows: str | None = None,
     ) -> None:
-        if not callable(function):
-            raise InvalidOption(f"fold takes a function of rows and state, not {kind(function)}")
+        check_function(function, self.name, ("rows", "state"))
         if GROUP in input.names:
             raise InvalidOption(f"a column of the input is called {GROUP!r}, the name of the keys' numbers; rename it")
         self.input, self.function, self.time = input, function, time
@@ -69,7 +74,8 @@ class Fold(BinnedOperator):
         self.tables = (TableSpec("fold", self.key, tuple((field.name, field.type) for field in self.state)),)
         first = [*self.key.names, *([] if time is None else [time])]
         self.order = [*first, *(name for name in input.names if name not in first)]
-        self.who = f"the function {getattr(function, '__name__', 'of fold')!r}"
+        self.who = who_of(function, self.name)
+        self.form = form_of(function, rows, self.name, 0, (ARROW, PANDAS), ARROW)
 
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
         """Call the function with the rows in order and the state of their keys, and keep what it returns."""
@@ -84,7 +90,9 @@ class Fold(BinnedOperator):
         at = at[starts]
         values = {name: table.get(name, at) for name in self.state.names}
         state = pa.table({**dict(zip(self.key.names, table.keys(at), strict=True)), **values})
-        answer = self.function(rows.append_column(GROUP, pa.array(np.cumsum(starts) - 1)), state)
+        rows = rows.append_column(GROUP, pa.array(np.cumsum(starts) - 1))
+        given = (rows, state) if self.form == ARROW else (frame_of(rows), frame_of(state))
+        answer = self.function(*given)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise MeanderError(f"{self.who} returned {kind(answer)}; return a pair: the new state, and rows or None")
         later, emitted = answer

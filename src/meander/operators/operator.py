@@ -24,6 +24,9 @@ from meander.state.spec import TableSpec
 from meander.state.table import Table
 from meander.types import BinId
 
+ALL = "__all"
+"""The key column of a stream without a key; neither a sink nor a function over keys sees it."""
+
 
 @dataclass(frozen=True)
 class Now:
@@ -137,8 +140,10 @@ class Operator:
 
     `on_time` gets the timers before the frontier, each once, before the rows of that batch: `due` maps the name of
     every Timers in `state` to a RecordBatch of key, time and payload, in order of time. A timer set for a time before
-    the frontier fires in the next batch. Both methods return a RecordBatch or Table with the columns of `output`, or
-    None. Keep nothing on `self` that has to last; that is what `state` is for.
+    the frontier fires in the next batch. Both methods return a RecordBatch, Table or DataFrame with the columns of
+    `output`, or None. With `rows = "pandas"`, or where `on_batch` annotates its first input with `pd.DataFrame`, rows
+    and timers come as DataFrames; the tables of the state take Series and DataFrames as keys and values. Keep nothing
+    on `self` that has to last; that is what `state` is for.
     """
 
     input: ClassVar[str | tuple[str, str]]
@@ -147,14 +152,13 @@ class Operator:
     time: ClassVar[str | tuple[str | None, str | None] | None] = None
     lateness: ClassVar[str | float | timedelta] = "0s"
     ordered: ClassVar[bool] = True
+    rows: ClassVar[str | None] = None
 
-    def on_batch(self, *inputs_state_now: Any) -> pa.RecordBatch | pa.Table | None:
+    def on_batch(self, *inputs_state_now: Any) -> Any:
         """Take the rows of a batch into the state and return the rows to emit."""
         raise NotImplementedError(f"{type(self).__name__} has no on_batch")
 
-    def on_time(
-        self, due: Mapping[str, pa.RecordBatch], state: Mapping[str, Any], now: Now
-    ) -> pa.RecordBatch | pa.Table | None:
+    def on_time(self, due: Mapping[str, Any], state: Mapping[str, Any], now: Now) -> Any:
         """Answer the timers that are due."""
         raise NotImplementedError(f"{type(self).__name__} has no on_time")
 

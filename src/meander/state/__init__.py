@@ -8,7 +8,8 @@
 Reading order: `spec` (definition of a table), `slot_hash` (which slot a key has), `columns` (Arrow columns and keys as
 words), `extents` (space in a file), `binfiles` (a table's files, and where a bin's parts lie), `base`, `overlay`,
 `table`, `holding`; then the structures on top of tables: `spans` of joins, and `declare` with the `views` that users
-see. Files that end in _kernel hold the larger compiled loops; small ones stand beside their callers.
+see, which take `frames` of pandas too. Files that end in _kernel hold the larger compiled loops; small ones stand
+beside their callers.
 
 Pure: NumPy, Arrow and files. The package depends on no checkpoint, operator or Spark.
 """

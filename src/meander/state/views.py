@@ -1,12 +1,13 @@
 """State as user code sees it: Arrow columns in, Arrow columns out.
 
 Keys are an Array where the key is one column, else a RecordBatch or Table that has the key's columns by name. Extra
-columns are ignored. A view works on the tables of one batch, which its declaration names.
+columns are ignored. In their place a Series or a DataFrame of pandas will do. A view works on the tables of one batch,
+which its declaration names.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +17,12 @@ from meander.errors import InvalidOption
 from meander.route.columns import whole_column
 from meander.route.keys import Keys, KeyType
 from meander.state.columns import conformed, to_words, typed_of
+from meander.state.frames import arrow_of
 from meander.state.spans import COUNT, ranges, ranks
 from meander.state.table import Table
 
-Columns: TypeAlias = pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table
+Columns: TypeAlias = "pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table | Any"
+"""Columns of Arrow; a Series or a DataFrame of pandas will do too."""
 Words = NDArray[np.int64]
 
 TIME = "time"
@@ -194,6 +197,7 @@ class TimersView:
     def _touch(self, time: pa.Array | Words | int, keys: Columns) -> Words:
         """The rows of the timers of these keys at their times (microseconds or timestamps)."""
         encoded = _keys(keys, self.key)
+        time = arrow_of(time)
         if isinstance(time, int):
             time = np.full(len(encoded), time, np.int64)
         if not isinstance(time, pa.Array | pa.ChunkedArray):
@@ -208,7 +212,8 @@ def _batch(columns: dict[str, pa.Array | pa.ChunkedArray]) -> pa.RecordBatch:
 
 
 def _named(data: Columns, names: list[str], what: str) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Columns by name; a single Array is the only column there is."""
+    """Columns by name; a single Array is the only column there is. Both may be of pandas."""
+    data = arrow_of(data)
     if isinstance(data, pa.Array | pa.ChunkedArray):
         if len(names) != 1:
             raise InvalidOption(f"{what} are one column but {', '.join(names)} are wanted; give a RecordBatch of them")

@@ -25,9 +25,9 @@ from meander.engine.driver.ports import (
 )
 from meander.engine.worker.messages import Control, TaskReport
 from meander.engine.worker.process import Host
-from meander.engine.worker.rows import ALL, REPORT, SLOT, shown
+from meander.engine.worker.rows import REPORT, SLOT, shown
 from meander.engine.worker.task import OperatorTask
-from meander.operators.operator import BinnedOperator
+from meander.operators.operator import ALL, BinnedOperator
 from meander.prepared import PreparedRows
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meander.engine.worker.messages import Control
-from meander.operators.operator import BinnedOperator, UnusableRows
+from meander.operators.operator import ALL, BinnedOperator, UnusableRows
 from meander.route.keys import Keys
 from meander.state.spec import TableSpec
 from meander.state.table import Table
@@ -20,8 +20,6 @@ from meander.state.table import Table
 REPORT = "__report"
 BAD = "__bad"
 SLOT = "__slot"
-ALL = "__all"
-"""The key column of a stream without a key; it never reaches a sink."""
 
 DEAD = pa.schema([("reason", pa.string()), ("row", pa.string())])
 FINAL = pa.schema([("report", pa.string()), ("output", pa.binary())])
