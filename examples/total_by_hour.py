@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import meander as me
-from meander.checkpoint.reader import Reader
+from meander.store.reader import Reader
 
 BATCHES = [
     [("north", "10:05", 20), ("south", "10:20", 5), ("north", "10:50", 10)],

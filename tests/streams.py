@@ -145,7 +145,7 @@ class Several(Sink):
 
 def state_of(checkpoint: Path, operator: int = 0, table: str | None = None) -> list[dict[str, Any]]:
     """The committed rows of a state table, read from the checkpoint alone."""
-    from meander.checkpoint.reader import Reader
+    from meander.store.reader import Reader
 
     reader = Reader.open(checkpoint)
     pieces = reader.state(operator, reader.table(operator, table))
@@ -154,7 +154,7 @@ def state_of(checkpoint: Path, operator: int = 0, table: str | None = None) -> l
 
 def side_of(checkpoint: Path, kind: Any) -> list[dict[str, Any]]:
     """The late or dead rows that the checkpoint keeps."""
-    from meander.checkpoint.reader import Reader
+    from meander.store.reader import Reader
 
     return [row for piece in Reader.open(checkpoint).side(kind) for row in piece.to_pylist()]
 

@@ -26,7 +26,7 @@ The packages, inner ones first; each may use only those above it:
     planning                  what to move           scheduling    in which steps
     route                     key -> hash -> bin, the same as in Spark's JVM
     state                     the rows of a worker's bins: mapped files, and this batch's own changes over them
-    checkpoint                state files, the log of manifests, which file holds which bin
+    store                     state files, the log of manifests, which file holds which bin
     operators                 what a stream computes, one file per operator
     engine.worker             what runs in an executor's Python process
     migration                 how bins change hands: the protocol, requests, handles; for both engines
@@ -64,7 +64,7 @@ from meander.types import Assignment, BinId, Move, OperatorId, WorkerId
 if _typing.TYPE_CHECKING:
     from meander import sinks, testing
     from meander.attached import Attached, attach
-    from meander.checkpoints import open_checkpoint
+    from meander.checkpoints import checkpoint
     from meander.control.policies import Decision
     from meander.engine.driver.monitor import Loads
     from meander.engine.driver.version_progress import VersionProgress
@@ -108,7 +108,7 @@ _LATER = {
     "Transitions": "meander.outlook.transitions",
     "VersionProgress": "meander.engine.driver.version_progress",
     "attach": "meander.attached",
-    "open_checkpoint": "meander.checkpoints",
+    "checkpoint": "meander.checkpoints",
     "pmc": "meander.outlook.pmc",
     "session": "meander.sessions",
     "sinks": "meander.sinks",
@@ -156,7 +156,7 @@ __all__ = [
     "WorkerId",
     "attach",
     "check",
-    "open_checkpoint",
+    "checkpoint",
     "plan",
     "planners",
     "pmc",

@@ -1,6 +1,6 @@
 """A checkpoint in your hands: what it holds, whether it is whole, a copy of it, and the way back to an older version.
 
-    checkpoint = me.open_checkpoint("/data/words")
+    checkpoint = me.checkpoint("/data/words")
     checkpoint.versions()                  what was committed, and what can be gone back to
     checkpoint.state("count", spark)       the state as a DataFrame
     checkpoint.verify()                    every checksum and every link of the log
@@ -21,21 +21,21 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from meander.checkpoint import rollback as rollbacks
-from meander.checkpoint.backup import Backup, back_up
-from meander.checkpoint.entries import Commit, LogWriter, sizes
-from meander.checkpoint.location import Location
-from meander.checkpoint.lookup import conditions
-from meander.checkpoint.manifest import read_entry, sequences
-from meander.checkpoint.reader import Reader, place_of
-from meander.checkpoint.repair import Repair, mend_log, mend_rest, rest_of_damage
-from meander.checkpoint.rollback import Rollback
-from meander.checkpoint.verify import Findings, verify
 from meander.clock import SystemClock
 from meander.engine.driver.run import runs_here
 from meander.errors import CheckpointError, Damaged
 from meander.options import whole
 from meander.prepared import undo_folders
+from meander.store import rollback as rollbacks
+from meander.store.backup import Backup, back_up
+from meander.store.entries import Commit, LogWriter, sizes
+from meander.store.location import Location
+from meander.store.lookup import conditions
+from meander.store.manifest import read_entry, sequences
+from meander.store.reader import Reader, place_of
+from meander.store.repair import Repair, mend_log, mend_rest, rest_of_damage
+from meander.store.rollback import Rollback
+from meander.store.verify import Findings, verify
 from meander.types import WorkerId
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class Checkpoint:
             )
 
 
-def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+def checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """A checkpoint by its folder: its versions and its state, a check, a copy, and the way back.
 
     Args:

@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from meander.checkpoint.lookup import conditions
-from meander.checkpoint.reader import Reader
 from meander.errors import InvalidOption
+from meander.store.lookup import conditions
+from meander.store.reader import Reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

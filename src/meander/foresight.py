@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from meander.checkpoint.location import Location
 from meander.engine.driver.driver import Driver
 from meander.errors import InvalidOption
 from meander.outlook import Outlook, Transitions, counts_from_events, read_series, write
 from meander.outlook.files import INDEX
+from meander.store.location import Location
 
 FOLDER = "outlook"
 

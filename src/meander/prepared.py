@@ -21,9 +21,9 @@ from itertools import count
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from meander.checkpoint.uri import local_path, scheme_of
 from meander.engine.driver.ports import OutputLost, SinkToken, SinkWrite
 from meander.errors import InvalidOption
+from meander.store.uri import local_path, scheme_of
 
 PREPARED = ".prepared"
 """Spark, pandas, Arrow and shells skip a name that begins with a dot."""

@@ -9,7 +9,6 @@ from typing import Any, Literal, NoReturn, Protocol
 
 import pyarrow as pa
 
-from meander.checkpoint.reader import Reader
 from meander.control.balancer import Balancer
 from meander.control.policies import policy_factory
 from meander.engine.driver.monitor import Loads
@@ -25,6 +24,7 @@ from meander.migration.request import Proposal
 from meander.options import whole
 from meander.outlook import Outlook, Transitions
 from meander.pictures import bin_strip, facts, many
+from meander.store.reader import Reader
 from meander.types import BinId, OperatorId, WorkerId
 
 SPARKS_NAMES = {

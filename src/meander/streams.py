@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from meander.checkpoint.identity import bins_of
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.gateway import Gateway
@@ -35,6 +34,7 @@ from meander.options import kind
 from meander.query import Query
 from meander.sinks import sink_of
 from meander.sources import RowSource, schema_of, united
+from meander.store.identity import bins_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -12,7 +12,6 @@ import pyarrow as pa
 import meander as me
 from contract.cases import Case, Gate, Runtime
 from contract.kinds import Rows
-from meander.checkpoint.location import Location
 from meander.clock import SystemClock
 from meander.engine.driver.attempts import Stopped
 from meander.engine.driver.ports import SinkToken, SinkWrite
@@ -20,6 +19,7 @@ from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.migration.control_stream import ControlStream
 from meander.query import Query
+from meander.store.location import Location
 from meander.testing.inprocess import InProcessCluster, InProcessJobs, MemorySink
 from meander.testing.stream import InProcessLaunch, InProcessStream
 

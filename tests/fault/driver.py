@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import meander as me
-from meander.checkpoint.manifest import Log
+from meander.store.manifest import Log
 from streams import Feed, as_ints
 
 OPTIONS = json.loads(sys.argv[1])

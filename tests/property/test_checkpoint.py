@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effort import examples
-from meander.checkpoint import statefile
-from meander.checkpoint.bitmap import bitmap, from_text, members, to_text
-from meander.checkpoint.entries import Commit, FileRef, OperatorCommit, SnapshotRef
-from meander.checkpoint.files import Attempt, seal, unseal
-from meander.checkpoint.index import Index
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.retention import garbage
 from meander.errors import Damaged
+from meander.store import statefile
+from meander.store.bitmap import bitmap, from_text, members, to_text
+from meander.store.entries import Commit, FileRef, OperatorCommit, SnapshotRef
+from meander.store.files import Attempt, seal, unseal
+from meander.store.index import Index
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.retention import garbage
 
 TYPES = {
     "__deleted": (pa.bool_(), st.booleans()),

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meander.checkpoint import retention
-from meander.checkpoint.entries import SnapshotRef
-from meander.checkpoint.manifest import Log
 from meander.engine.driver.attempts import Attempts
 from meander.engine.driver.batch_loop import BatchLoop
 from meander.engine.driver.commit import VersionReports
@@ -25,6 +22,9 @@ from meander.migration.orders import Planned
 from meander.migration.protocol import Protocol
 from meander.migration.steps import NO_LIMIT
 from meander.state.holding import Holding
+from meander.store import retention
+from meander.store.entries import SnapshotRef
+from meander.store.manifest import Log
 from meander.testing import model
 from meander.testing.simulation import Simulation, Violation
 

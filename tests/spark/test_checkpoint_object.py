@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from meander.checkpoint.reader import Reader
+from meander.store.reader import Reader
 from streams import PATIENCE_S, Feed, as_ints
 
 pytestmark = pytest.mark.spark
@@ -33,7 +33,7 @@ def test_what_a_source_of_files_brings_again_gives_the_same_state_and_output(spa
     out = tmp_path / "out"
     stream = me.stream(feed.read(spark)).key_by("key").count()
     run(stream, tmp_path, out)
-    checkpoint = me.open_checkpoint(tmp_path / "ck")
+    checkpoint = me.checkpoint(tmp_path / "ck")
     assert [each.batch for each in checkpoint.versions()] == list(range(12)), "so Spark has compacted its log of files"
 
     frame = checkpoint.state("count", spark)
@@ -64,7 +64,7 @@ def test_conditions_on_the_key_read_one_bin(spark, tmp_path):
     run(stream, tmp_path, tmp_path / "out")
     frame = spark.read.format("meander").option("operator", "count").load(str(tmp_path / "ck"))
     assert frame.columns == ["bin", "user", "day", "count"]
-    one = me.open_checkpoint(tmp_path / "ck").state("count", spark, where="user = 'u8' AND day = 0")
+    one = me.checkpoint(tmp_path / "ck").state("count", spark, where="user = 'u8' AND day = 0")
     assert [(row["user"], row["day"], row["count"]) for row in one.collect()] == [("u8", 0, 4)]
     assert one.rdd.getNumPartitions() == 1
     assert frame.rdd.getNumPartitions() == 16

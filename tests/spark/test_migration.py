@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
 from meander.engine.driver import hook
+from meander.store.location import Location
+from meander.store.manifest import Log
 from streams import PATIENCE_S, Feed, state_of, wait_until
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from meander.checkpoint.reader import Reader
 from meander.errors import ChangedQuery, ForeignCheckpoint
+from meander.store.reader import Reader
 from streams import PATIENCE_S, Feed, as_ints, by_batch, side_of
 
 pytestmark = pytest.mark.spark

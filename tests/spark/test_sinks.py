@@ -25,7 +25,7 @@ def start(stream, tmp_path, sink, **options):
 
 def commits(tmp_path) -> int:
     """How many versions are committed, read from the checkpoint alone."""
-    from meander.checkpoint.reader import Reader
+    from meander.store.reader import Reader
 
     return Reader.open(tmp_path / "ck").log.index.version + 1
 

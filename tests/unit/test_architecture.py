@@ -21,7 +21,7 @@ PUBLIC = {
     "InvalidPlan", "InvalidProblem", "KeyState", "KeyedStream", "KeyedTable", "Loads", "MeanderError", "Migration",
     "MigrationFailed", "Move", "MoveOptions", "Multimap", "Observation", "Operator", "OperatorId", "Plan", "Problem",
     "Progress", "Proposal", "Query", "QueryFailed", "Report", "Stream", "Timers", "TooLarge", "Transitions",
-    "VersionProgress", "WorkerId", "attach", "check", "open_checkpoint", "plan", "planners", "pmc", "schedule",
+    "VersionProgress", "WorkerId", "attach", "check", "checkpoint", "plan", "planners", "pmc", "schedule",
     "schedules", "session", "sinks", "stream", "testing",
 }  # fmt: skip
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meander.checkpoint.manifest import Log
 from meander.clock import ManualClock
 from meander.engine.driver.attempts import Attempts, Stopped
 from meander.engine.driver.commit import EventTime
@@ -17,6 +16,7 @@ from meander.errors import QueryFailed
 from meander.migration.coordinator import Coordinator
 from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings
+from meander.store.manifest import Log
 from meander.testing.faults import MemoryLocation
 from meander.testing.inprocess import InProcessCluster
 from meander.testing.model import SumOperator

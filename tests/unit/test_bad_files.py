@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 import meander as me
-from meander.checkpoint import statefile
 from meander.errors import ChangedQuery, CheckpointError, Damaged
+from meander.store import statefile
 from meander.testing.harness import Harness
 
 ROWS = [{"k": key, "text": "x" * 50} for key in range(400)]

@@ -20,13 +20,13 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from meander.checkpoint import statefile
-from meander.checkpoint.location import Location
-from meander.checkpoint.reader import Reader
-from meander.checkpoint.verify import verify
 from meander.engine.worker.messages import Token
 from meander.engine.worker.task import Stale, sole
 from meander.errors import Fenced
+from meander.store import statefile
+from meander.store.location import Location
+from meander.store.reader import Reader
+from meander.store.verify import verify
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 KEYS = range(60)

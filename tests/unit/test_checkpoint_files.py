@@ -7,15 +7,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs as pafs
 
-from meander.checkpoint import statefile
-from meander.checkpoint.entries import Commit, FileRef, OperatorCommit, SnapshotRef
-from meander.checkpoint.files import Attempt, attempt_of, read_side, read_state, store, store_side
-from meander.checkpoint.index import Index
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.retention import sweep
-from meander.checkpoint.verify import verify
 from meander.errors import Damaged, Exists, InvalidOption
+from meander.store import statefile
+from meander.store.entries import Commit, FileRef, OperatorCommit, SnapshotRef
+from meander.store.files import Attempt, attempt_of, read_side, read_state, store, store_side
+from meander.store.index import Index
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.retention import sweep
+from meander.store.verify import verify
 
 BINS = 64
 ROWS = pa.table(

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from meander.checkpoint.files import seal
-from meander.checkpoint.identity import FORMAT, PATH, Identity
-from meander.checkpoint.location import Location
 from meander.errors import ChangedQuery, CheckpointError, Damaged, InvalidOption
+from meander.store.files import seal
+from meander.store.identity import FORMAT, PATH, Identity
+from meander.store.location import Location
 
 OPERATOR = {
     "operator": "window",
@@ -124,6 +124,6 @@ def test_a_checkpoint_of_the_format_before_is_taken_over_and_then_refused_by_wha
     assert Identity.load(place).format == FORMAT - 1
     assert Identity.of(4, []).settle(place).id == "old"
     assert Identity.load(place).format == FORMAT
-    monkeypatch.setattr("meander.checkpoint.identity.FORMAT", FORMAT - 1)
+    monkeypatch.setattr("meander.store.identity.FORMAT", FORMAT - 1)
     with pytest.raises(CheckpointError, match=f"has format {FORMAT} and this version of meander reads up to"):
         Identity.load(place)

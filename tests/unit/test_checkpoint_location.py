@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs as pafs
 
-from meander.checkpoint import location as location_module
-from meander.checkpoint.location import Location
 from meander.errors import CheckpointError, Damaged, Exists, InvalidOption, NoSpace
+from meander.store import location as location_module
+from meander.store.location import Location
 
 
 class Elsewhere(pafs.FileSystemHandler):
@@ -280,7 +280,7 @@ def test_fsync_syncs_the_file_before_its_name_and_every_new_folder(tmp_path, mon
 
 RACE = """
 import sys
-from meander.checkpoint.location import Location
+from meander.store.location import Location
 from meander.errors import Exists
 place, me = Location.of(sys.argv[1]), sys.argv[2]
 sys.stdin.readline()
@@ -336,7 +336,7 @@ def test_writers_of_one_name_do_not_mix(tmp_path):
 
 ENDLESS = """
 import itertools, sys
-from meander.checkpoint.location import Location
+from meander.store.location import Location
 place = Location.of(sys.argv[1])
 print("ready", flush=True)
 for number in itertools.count():

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from meander.checkpoint import location as location_module
-from meander.checkpoint import manifest
-from meander.checkpoint.bitmap import bitmap
-from meander.checkpoint.entries import Announcement, Commit, FileRef, OperatorCommit
-from meander.checkpoint.files import seal, unseal
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log, path_of, sequences
-from meander.checkpoint.retention import sweep
 from meander.errors import CheckpointError, Damaged, Exists, Fenced
+from meander.store import location as location_module
+from meander.store import manifest
+from meander.store.bitmap import bitmap
+from meander.store.entries import Announcement, Commit, FileRef, OperatorCommit
+from meander.store.files import seal, unseal
+from meander.store.location import Location
+from meander.store.manifest import Log, path_of, sequences
+from meander.store.retention import sweep
 
 BINS = 8
 
@@ -309,9 +309,9 @@ def test_temporary_files_in_the_folder_are_no_entries(place, tmp_path):
 
 FOUGHT = """
 import os, sys
-from meander.checkpoint.entries import Commit, OperatorCommit
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
+from meander.store.entries import Commit, OperatorCommit
+from meander.store.location import Location
+from meander.store.manifest import Log
 from meander.errors import Fenced
 place, wanted = Location.of(sys.argv[1]), int(sys.argv[2])
 sys.stdin.readline()
@@ -351,9 +351,9 @@ def test_drivers_that_fight_commit_every_version_once(place, tmp_path):
 
 STOPPED = """
 import os, sys
-from meander.checkpoint.entries import Commit, OperatorCommit
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
+from meander.store.entries import Commit, OperatorCommit
+from meander.store.location import Location
+from meander.store.manifest import Log
 from meander.errors import Fenced
 log = Log.open(Location.of(sys.argv[1]))
 log.claim("host", os.getpid())

@@ -11,12 +11,12 @@ from itertools import pairwise
 import pytest
 
 import meander as me
-from meander.checkpoint.files import Attempt
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log, path_of
-from meander.checkpoint.spark_logs import SPARK
 from meander.cli import main
 from meander.errors import CheckpointError, Damaged, InvalidOption
+from meander.store.files import Attempt
+from meander.store.location import Location
+from meander.store.manifest import Log, path_of
+from meander.store.spark_logs import SPARK
 
 USERS = [f"u{n}" for n in range(1500)]
 DAY = dt.date(2026, 1, 1)
@@ -37,7 +37,7 @@ def recount(batches=6):
 
 
 def opened(tmp_path):
-    return me.open_checkpoint(tmp_path / "ck")
+    return me.checkpoint(tmp_path / "ck")
 
 
 def test_versions_say_what_manifests_know(counts, tmp_path):
@@ -66,7 +66,7 @@ def test_one_key_reads_the_files_of_one_bin(counts, tmp_path, monkeypatch):
         read.append((ref, tuple(bins)))
         return real(location, ref, bins)
 
-    import meander.checkpoint.reader as reader
+    import meander.store.reader as reader
 
     real = reader.read_state
     monkeypatch.setattr(reader, "read_state", note)
@@ -144,7 +144,7 @@ def test_a_copy_is_a_checkpoint_of_its_own(counts, tmp_path):
     assert (len(files), sum(path.stat().st_size for path in files)) == (copy.files, copy.bytes)
     assert not (tmp_path / "copies" / "one" / leftover).exists()
     counts.batch([{"user": "new", "day": DAY}])
-    taken = me.open_checkpoint(copy.place)
+    taken = me.checkpoint(copy.place)
     assert {row["user"]: row["count"] for row in taken.to_arrow("count").to_pylist()} == recount()
     assert [each.number for each in taken.versions() if each.is_restorable] == list(range(6))
     stream = me.stream(me.testing.source("user string, day date")).key_by("user", "day").count()
@@ -183,7 +183,7 @@ def test_a_copy_of_a_running_query_that_sweeps_meanwhile_is_of_one_moment(counts
     monkeypatch.setattr(Location, "read", read)
     expected = recount() | {"u0": 1 + copy.version - 5}
     assert copy.version > 5
-    rows = me.open_checkpoint(copy.place).to_arrow("count").to_pylist()
+    rows = me.checkpoint(copy.place).to_arrow("count").to_pylist()
     assert {row["user"]: row["count"] for row in rows} == expected
 
 
@@ -257,7 +257,7 @@ def test_damaged_state_is_named_with_the_newest_version_that_is_whole(counts, tm
 def test_a_rollback_that_was_killed_is_finished_and_leftovers_go(counts, tmp_path, monkeypatch):
     place = Location.of(tmp_path / "ck")
     with monkeypatch.context() as patch:
-        patch.setattr("meander.checkpoint.rollback.finish", lambda log: None)
+        patch.setattr("meander.store.rollback.finish", lambda log: None)
         opened(tmp_path).rollback(2, take_over=True)
     place.write(Attempt(2, 0, 7, 0, 9).path("deltas"), b"left by an attempt")
     (tmp_path / "ck" / "deltas" / "v1.0123456789ab.tmp").write_bytes(b"half")

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 import meander as me
-from meander.checkpoint.identity import check_spark_part
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.reader import Reader
 from meander.clock import ManualClock
 from meander.engine.driver.driver import Driver
 from meander.engine.driver.settings import Settings
+from meander.store.identity import check_spark_part
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.reader import Reader
 from meander.testing.inprocess import InProcessCluster, InProcessJobs, MemorySink
 from meander.testing.stream import InProcessLaunch
 

@@ -5,16 +5,16 @@ import random
 import pyarrow as pa
 import pytest
 
-from meander.checkpoint import side
-from meander.checkpoint.entries import Commit, OperatorCommit
-from meander.checkpoint.files import Attempt, store_side
-from meander.checkpoint.identity import Identity
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.reader import Reader
-from meander.checkpoint.retention import sweep
-from meander.checkpoint.verify import verify
 from meander.errors import Damaged
+from meander.store import side
+from meander.store.entries import Commit, OperatorCommit
+from meander.store.files import Attempt, store_side
+from meander.store.identity import Identity
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.reader import Reader
+from meander.store.retention import sweep
+from meander.store.verify import verify
 
 OPERATOR = {"operator": "count", "key": [["k", "int64"]], "tables": {}, "options": {}}
 SCHEMA = pa.schema([("k", pa.int64()), ("version", pa.string())])

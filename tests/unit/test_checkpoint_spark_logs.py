@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import meander as me
-from meander.checkpoint import identity, spark_logs
-from meander.checkpoint import location as location_module
-from meander.checkpoint.location import Location
 from meander.engine.driver import batch_loop
 from meander.errors import Damaged, ForeignCheckpoint
 from meander.route.hashing import checksum
+from meander.store import identity, spark_logs
+from meander.store import location as location_module
+from meander.store.location import Location
 
 WORDS = [["duck", "goose", "duck"], ["goose"], ["duck", "swan"], ["swan", "duck"]]
 

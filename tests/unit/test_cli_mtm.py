@@ -12,13 +12,13 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from meander.checkpoint.entries import Commit, OperatorCommit
-from meander.checkpoint.identity import Identity
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
 from meander.cli.mtm import matrix_table, mtm
 from meander.errors import InvalidOption
 from meander.outlook import Transitions, migrations, read_series
+from meander.store.entries import Commit, OperatorCommit
+from meander.store.identity import Identity
+from meander.store.location import Location
+from meander.store.manifest import Log
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command()(mtm)

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from meander.checkpoint.entries import Commit, OperatorCommit
-from meander.checkpoint.identity import Identity
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.retention import sweep
 from meander.errors import CheckpointError, InvalidOption
 from meander.outlook import Series, counts_from_checkpoint, counts_from_events, read_counts, read_series
+from meander.store.entries import Commit, OperatorCommit
+from meander.store.identity import Identity
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.retention import sweep
 
 START = datetime.datetime(2026, 2, 26, 21, 42, 53)
 MOMENTS = ["2026-02-26 21:42:53", "2026-02-26 21:47:53", "2026-02-26 21:52:53"]

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meander.checkpoint import statefile
 from meander.errors import Damaged, InvalidOption
 from meander.route.hashing import checksum
 from meander.route.keys import KeyType
 from meander.state.holding import Holding
 from meander.state.spec import BIN, TableSpec
+from meander.store import statefile
 
 BINS = 8
 NAME = "deltas/v000000000003-s0-w1-7.2.state"

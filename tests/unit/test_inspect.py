@@ -9,17 +9,17 @@ import pytest
 import typer
 from pyarrow import parquet
 
-from meander.checkpoint import statefile
-from meander.checkpoint.entries import Commit, OperatorCommit, SnapshotRef
-from meander.checkpoint.files import Attempt, store, store_side
-from meander.checkpoint.identity import Identity
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.retention import sweep
 from meander.cli.inspect import inspect
 from meander.cli.rows import read
 from meander.cli.upkeep import verify
 from meander.errors import CheckpointError, InvalidOption
+from meander.store import statefile
+from meander.store.entries import Commit, OperatorCommit, SnapshotRef
+from meander.store.files import Attempt, store, store_side
+from meander.store.identity import Identity
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.retention import sweep
 
 BINS, VERSIONS = 16, 40
 DAY = datetime.date(2026, 1, 1)

@@ -7,8 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meander.checkpoint.entries import OperatorCommit
-from meander.checkpoint.location import Location
 from meander.clock import ManualClock
 from meander.engine.driver.commit import Frontier
 from meander.engine.driver.monitor import MAX_SAMPLES, WINDOW, Monitor
@@ -20,6 +18,8 @@ from meander.measure import Resources, load_imbalance
 from meander.operators.count import Count
 from meander.operators.join import Join
 from meander.route.schema import schema
+from meander.store.entries import OperatorCommit
+from meander.store.location import Location
 from meander.testing.inprocess import InProcessCluster, InProcessJobs, MemorySink
 from meander.testing.stream import InProcessLaunch
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import meander as me
-from meander.checkpoint.location import Location
+from meander.store.location import Location
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from meander.checkpoint.location import Location
 from meander.clock import ManualClock
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.errors import QueryFailed
 from meander.query import Query
+from meander.store.location import Location
 from meander.testing.inprocess import InProcessCluster, InProcessJobs, MemorySink
 from meander.testing.stream import InProcessLaunch
 

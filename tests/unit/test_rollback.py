@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import meander as me
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.reader import Reader
 from meander.clock import ManualClock
 from meander.engine.driver.ports import OutputLost
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.errors import CheckpointError, Fenced, InvalidOption
 from meander.sinks import Files
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.reader import Reader
 from meander.testing.inprocess import InProcessCluster, InProcessJobs
 from meander.testing.stream import InProcessLaunch
 from streams import as_ints
@@ -92,10 +92,10 @@ class Case:
         return self
 
     def rollback(self, to, **options):
-        return me.open_checkpoint(self.checkpoint).rollback(to, take_over=True, **options)
+        return me.checkpoint(self.checkpoint).rollback(to, take_over=True, **options)
 
     def state(self):
-        rows = me.open_checkpoint(self.checkpoint).to_arrow("count").to_pylist()
+        rows = me.checkpoint(self.checkpoint).to_arrow("count").to_pylist()
         return {row["key"]: row["count"] for row in rows}
 
     def recount(self, batches):
@@ -124,7 +124,7 @@ class Case:
         assert self.shown() == self.emitted(batches)
         for number, calls in self.sink.calls.items():
             assert all(call == calls[0] for call in calls), f"number {number} came with other rows"
-        findings = me.open_checkpoint(self.checkpoint).verify()
+        findings = me.checkpoint(self.checkpoint).verify()
         assert not findings.damaged
 
 
@@ -205,7 +205,7 @@ def test_a_kill_at_every_point_leaves_the_old_version_or_the_new_one(tmp_path, m
         version = reader.log.index.version
         assert case.state() == case.recount(6 if version == 5 else 3)
         assert version in (5, 6)
-        assert not me.open_checkpoint(case.checkpoint).verify().damaged
+        assert not me.checkpoint(case.checkpoint).verify().damaged
         outcomes.append(version)
         case.start()
         assert case.run.stream.next_batch == (6 if version == 5 else 3)
@@ -220,7 +220,7 @@ def test_a_start_after_a_killed_rollback_may_be_killed_too(tmp_path, monkeypatch
     """What is owed is done before Spark begins anything, and never after that."""
     case = with_six_versions(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("meander.checkpoint.rollback.finish", lambda log: None)
+        patch.setattr("meander.store.rollback.finish", lambda log: None)
         case.rollback(2)
     assert spark_log(case, "offsets") == [0, 1, 2, 3, 4, 5]
     for point in range(40):
@@ -248,7 +248,7 @@ def test_a_number_that_was_begun_is_never_used_again(tmp_path):
     case.sink.dies_in = "prepare"
     with pytest.raises(Killed):
         case.put()
-    planned = me.open_checkpoint(case.checkpoint).rollback(1, dry_run=True)
+    planned = me.checkpoint(case.checkpoint).rollback(1, dry_run=True)
     assert planned.number == 5, "the sink has heard of 4"
     assert case.state() == case.recount(4)
     assert case.rollback(1) == planned
@@ -256,7 +256,7 @@ def test_a_number_that_was_begun_is_never_used_again(tmp_path):
     assert sorted(case.sink.calls) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
     case.check(6)
     with pytest.raises(CheckpointError, match="version 3 was undone by a rollback"):
-        me.open_checkpoint(case.checkpoint).to_arrow("count", version=3)
+        me.checkpoint(case.checkpoint).to_arrow("count", version=3)
     with pytest.raises(CheckpointError, match="version 4 was undone"):
         case.rollback(4)
 
@@ -291,7 +291,7 @@ def test_rollbacks_behind_one_another(tmp_path):
     assert (back.number, back.undone) == (14, (2, 3, 7, 8, 10, 11, 12, 13))
     case.start().put(4)
     case.check(6)
-    assert [each.number for each in me.open_checkpoint(case.checkpoint).versions()] == [0, 1, 14, 15, 16, 17, 18]
+    assert [each.number for each in me.checkpoint(case.checkpoint).versions()] == [0, 1, 14, 15, 16, 17, 18]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -308,7 +308,7 @@ def test_any_sequence_of_batches_rollbacks_kills_and_sweeps_counts_every_row_onc
         elif roll < 0.8:
             case.start()
         elif len(line) > 1:
-            known = me.open_checkpoint(case.checkpoint).versions()
+            known = me.checkpoint(case.checkpoint).versions()
             reachable = [each for each in known[:-1] if each.is_restorable]
             if not reachable:
                 continue
@@ -324,7 +324,7 @@ def test_any_sequence_of_batches_rollbacks_kills_and_sweeps_counts_every_row_onc
         assert case.state() == case.recount(len(line))
     case.put(17)  # the sweep has come by
     case.check(len(line) + 17)
-    live = {each.number for each in me.open_checkpoint(case.checkpoint).versions()}
+    live = {each.number for each in me.checkpoint(case.checkpoint).versions()}
     named = (
         {int(path.name[1:13]) for path in (case.checkpoint / "deltas").iterdir()}
         if (case.checkpoint / "deltas").exists()
@@ -359,9 +359,9 @@ def test_ticks_late_rows_and_dead_letters_go_back_too(tmp_path):
         expected = sorted(map(repr, harness.output()))
         late, dead = len(harness.late()), len(harness.dead())
         assert (late, dead) == (1, 1)
-        kinds = [each.kind for each in me.open_checkpoint(tmp_path / "ck").versions()]
+        kinds = [each.kind for each in me.checkpoint(tmp_path / "ck").versions()]
         assert {"tick", "batch"} == set(kinds)
-        me.open_checkpoint(tmp_path / "ck").rollback(reached, take_over=True)
+        me.checkpoint(tmp_path / "ck").rollback(reached, take_over=True)
         harness.restart()
         assert harness.driver.event_time.frontiers == frontier
         assert (len(harness.late()), len(harness.dead())) == (0, 0)
@@ -387,7 +387,7 @@ def test_an_announced_tick_is_undone_with_the_rest(tmp_path):
             harness.idle()
         log = Log.open(Location.of(tmp_path / "ck"))
         assert log.announced is not None
-        rollback = me.open_checkpoint(tmp_path / "ck").rollback(0, take_over=True)
+        rollback = me.checkpoint(tmp_path / "ck").rollback(0, take_over=True)
         assert rollback.number == log.announced.version + 1
         del harness.sink.prepare
         harness.restart()
@@ -405,7 +405,7 @@ def test_owners_and_a_migration_under_way_stay_as_they_are(tmp_path):
             harness.batch([{"user": f"u{n}"} for n in range(30)])
         harness.rescale(4)
         owners = harness.query.assignment
-        me.open_checkpoint(tmp_path / "ck").rollback(0, take_over=True)
+        me.checkpoint(tmp_path / "ck").rollback(0, take_over=True)
         harness.restart()
         assert harness.query.assignment == owners
         harness.batch([{"user": "u1"}])
@@ -418,7 +418,7 @@ def test_owners_and_a_migration_under_way_stay_as_they_are(tmp_path):
 def test_what_cannot_be_done_is_refused_in_one_sentence_and_changes_nothing(tmp_path):
     case = Case(tmp_path, batches=40, retain=3)
     case.start().put(36)
-    opened = me.open_checkpoint(case.checkpoint)
+    opened = me.checkpoint(case.checkpoint)
     before = {path: path.read_bytes() for path in case.checkpoint.rglob("*") if path.is_file()}
     with pytest.raises(CheckpointError, match="a query of this process runs on .*; stop it first"):
         opened.rollback(34)
@@ -445,9 +445,9 @@ def test_a_process_that_lives_is_not_taken_over_unasked(tmp_path):
     log = Log.open(Location.of(case.checkpoint))
     log.claim(socket.gethostname(), os.getppid())
     with pytest.raises(CheckpointError, match=f"the process {os.getppid()}, .* is alive; stop the query"):
-        me.open_checkpoint(case.checkpoint).rollback(1)
+        me.checkpoint(case.checkpoint).rollback(1)
     log.claim(socket.gethostname(), os.getpid())
-    assert me.open_checkpoint(case.checkpoint).rollback(1).to == 1
+    assert me.checkpoint(case.checkpoint).rollback(1).to == 1
 
 
 @pytest.mark.parametrize("harm", ["state", "offsets", "stateful source"])
@@ -460,7 +460,7 @@ def test_a_version_that_is_not_whole_is_not_gone_back_to(tmp_path, harm, monkeyp
         (case.checkpoint / "spark" / "state" / "0").mkdir(parents=True)
         sentence = "the source keeps state of its own.*; no other version can be reached"
     else:
-        monkeypatch.setattr("meander.checkpoint.rollback.read_state", broken)
+        monkeypatch.setattr("meander.store.rollback.read_state", broken)
         sentence = "a file is torn; versions that can be reached: 0, 2"
     with pytest.raises(CheckpointError, match=f"cannot go back to version 1: {sentence}"):
         case.rollback(1)

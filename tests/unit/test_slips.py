@@ -153,7 +153,7 @@ def test_a_restart_that_keeps_its_workers_says_so(caplog):
 
 
 def test_bins_are_those_of_the_checkpoint(tmp_path):
-    from meander.checkpoint.identity import bins_of
+    from meander.store.identity import bins_of
 
     assert bins_of(str(tmp_path / "none")) is None
     with me.testing.harness(keyed().count(), bins=64, checkpoint=str(tmp_path / "ck")) as h:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 import meander as me
-from meander.checkpoint.location import Location
 from meander.clock import ManualClock
 from meander.engine.driver.settings import Settings
 from meander.errors import ChangedQuery, Fenced, ForeignCheckpoint, Infeasible, QueryFailed
 from meander.migration.coordinator import Coordinator
+from meander.store.location import Location
 from meander.testing.inprocess import InProcessCluster, InProcessJobs, MemorySink
 from meander.testing.stream import InProcessLaunch
 

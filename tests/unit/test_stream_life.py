@@ -10,10 +10,10 @@ import pytest
 
 import meander as me
 from in_process import emitted
-from meander.checkpoint.reader import Reader
 from meander.engine.driver.ports import JobLost
 from meander.errors import ChangedQuery
 from meander.route.keys import KeyType
+from meander.store.reader import Reader
 from meander.testing.inprocess import InProcessJobs
 from streams import as_ints, by_batch, cut, recounted
 

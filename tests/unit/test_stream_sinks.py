@@ -17,8 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import meander as me
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
 from meander.clock import ManualClock
 from meander.engine.driver.ports import OutputLost, SinkWrite
 from meander.engine.driver.run import QueryRun
@@ -27,6 +25,8 @@ from meander.engine.spark.exchange import SparkOutput
 from meander.errors import Fenced
 from meander.prepared import OutputFolder
 from meander.sinks import Files
+from meander.store.location import Location
+from meander.store.manifest import Log
 from meander.testing.inprocess import InProcessCluster, InProcessJobs
 from meander.testing.stream import InProcessLaunch
 from streams import PATIENCE_S, as_ints, output_files, recounted, state_of

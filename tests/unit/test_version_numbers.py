@@ -11,10 +11,6 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import read_entry
-from meander.checkpoint.reader import Reader
-from meander.checkpoint.verify import verify
 from meander.cli.inspect import inspect
 from meander.cli.show import AnswerFormat
 from meander.clock import ManualClock
@@ -22,6 +18,10 @@ from meander.engine.driver import hook as hooks
 from meander.engine.driver.ports import OutputLost
 from meander.engine.driver.settings import Settings
 from meander.errors import Fenced, ForeignCheckpoint, QueryFailed
+from meander.store.location import Location
+from meander.store.manifest import read_entry
+from meander.store.reader import Reader
+from meander.store.verify import verify
 from meander.testing.inprocess import InProcessCluster, InProcessJobs
 from meander.testing.stream import InProcessLaunch
 

@@ -10,8 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from meander.checkpoint.uri import masked
 from meander.errors import MeanderError
+from meander.store.uri import masked
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

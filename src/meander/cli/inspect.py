@@ -13,7 +13,7 @@ from meander.pictures import many
 from meander.types import runs
 
 if TYPE_CHECKING:
-    from meander.checkpoint.reader import Reader
+    from meander.store.reader import Reader
 
 
 def inspect(
@@ -30,13 +30,13 @@ def inspect(
     \b
       meander inspect /data/words
     """
-    from meander.checkpoint.reader import Reader
+    from meander.store.reader import Reader
 
     _summary(Reader.open(checkpoint), version, show.wants_json(format))
 
 
 def _summary(reader: Reader, version: int | None, as_json: bool) -> None:
-    from meander.checkpoint.entries import sizes
+    from meander.store.entries import sizes
 
     commit, index = reader.at(version)
     writer = reader.log.writer

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from meander.checkpoint.uri import scheme_of
 from meander.cli import show
 from meander.errors import InvalidOption
 from meander.outlook.transitions import SMOOTHING, Judgement, Transitions, tally
+from meander.store.uri import scheme_of
 
 if TYPE_CHECKING:
     from meander.outlook import Series

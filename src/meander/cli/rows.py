@@ -60,8 +60,8 @@ def read(
       meander read /data/words count --out counts.parquet
       meander read /data/words --side dead
     """
-    from meander.checkpoint.lookup import conditions
-    from meander.checkpoint.reader import Reader
+    from meander.store.lookup import conditions
+    from meander.store.reader import Reader
 
     if operator is None and side is None:
         raise InvalidOption("name an operator, whose state is to be read, or give --side late or --side dead")

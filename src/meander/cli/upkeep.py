@@ -21,7 +21,7 @@ def versions(checkpoint: CHECKPOINT, format: show.FORMAT = None) -> None:
     """List the versions that a checkpoint still knows, and which of them one can go back to."""
     from meander import checkpoints
 
-    every = checkpoints.open_checkpoint(checkpoint).versions()
+    every = checkpoints.checkpoint(checkpoint).versions()
     if show.wants_json(format):
         show.print_json([{**dataclasses.asdict(each), "time": each.time.isoformat()} for each in every])
         return
@@ -42,7 +42,7 @@ def verify(checkpoint: CHECKPOINT, format: show.FORMAT = None) -> None:
     """Check every checksum and every link of the log; exit code 1 where something is damaged."""
     from meander import checkpoints
 
-    findings = checkpoints.open_checkpoint(checkpoint).verify()
+    findings = checkpoints.checkpoint(checkpoint).verify()
     if show.wants_json(format):
         show.print_json({"ok": not findings.damaged, **vars(findings)})
     else:
@@ -64,7 +64,7 @@ def backup(
     """Copy a checkpoint as of one moment, also while its query runs, and check the copy."""
     from meander import checkpoints
 
-    copy = checkpoints.open_checkpoint(checkpoint).copy_to(to)
+    copy = checkpoints.checkpoint(checkpoint).copy_to(to)
     if show.wants_json(format):
         show.print_json(dataclasses.asdict(copy))
     else:
@@ -91,7 +91,7 @@ def rollback(
     """
     from meander import checkpoints
 
-    done = checkpoints.open_checkpoint(checkpoint).rollback(to, dry_run=dry_run, take_over=take_over)
+    done = checkpoints.checkpoint(checkpoint).rollback(to, dry_run=dry_run, take_over=take_over)
     if show.wants_json(format):
         show.print_json({"dry_run": dry_run, **dataclasses.asdict(done), "copies": done.copies})
     else:
@@ -106,7 +106,7 @@ def repair(checkpoint: CHECKPOINT, take_over: TAKE_OVER = False, format: show.FO
     """
     from meander import checkpoints
 
-    done = checkpoints.open_checkpoint(checkpoint).repair(take_over=take_over)
+    done = checkpoints.checkpoint(checkpoint).repair(take_over=take_over)
     if show.wants_json(format):
         show.print_json(dataclasses.asdict(done))
     else:

@@ -21,9 +21,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.checkpoint.uri import local_path
 from meander.errors import Damaged, InvalidOption
 from meander.outlook.outlook import Outlook, fingerprint_of
+from meander.store.uri import local_path
 
 FORMAT = 1
 INDEX = "outlook.json"

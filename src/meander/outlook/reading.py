@@ -243,7 +243,7 @@ def counts_from_checkpoint(path: str | os.PathLike[str]) -> Series:
     That is a short time: of old versions only the last `retain` are kept (10 unless the query was started with more)
     and up to 16 before them. With a batch each second this is half a minute. The series notes how many there were.
     """
-    from meander.checkpoint.reader import Reader
+    from meander.store.reader import Reader
 
     for tried in range(1, _TRIES + 1):
         log = Reader.open(path).log

@@ -10,15 +10,15 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from meander.checkpoint.entries import Commit
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.reader import Reader
 from meander.engine.driver.ports import Jobs, OutputSink, Place
 from meander.engine.worker.messages import Control, TaskReport
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
 from meander.operators.operator import BinnedOperator
+from meander.store.entries import Commit
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.reader import Reader
 from meander.testing.faults import Chance, MemoryLocation, RiskyFolder, RiskySink
 from meander.testing.inprocess import InProcessCluster, InProcessJobs
 from meander.testing.model import NO_SUM, ModelJobs, Row, Sum, SumOperator, bin_of, operate, passed_on

@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from meander.checkpoint.location import Location
 from meander.engine.driver.ports import JobLost, SinkToken, SinkWrite
 from meander.errors import Damaged, Exists, MeanderError
+from meander.store.location import Location
 from meander.testing.inprocess import MemorySink
 
 MANIFESTS = "manifests/"

@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from meander.checkpoint.location import Location
-from meander.checkpoint.reader import Reader
 from meander.clock import ManualClock
 from meander.engine.driver.driver import Driver
 from meander.engine.driver.run import QueryRun
@@ -24,6 +22,8 @@ from meander.options import whole
 from meander.query import Query
 from meander.route.schema import schema as schema_of
 from meander.sources import PairSource, RowSource
+from meander.store.location import Location
+from meander.store.reader import Reader
 from meander.streams import Stream
 from meander.testing.inprocess import InProcessCluster, InProcessJobs, MemorySink
 from meander.testing.stream import InProcessLaunch, InProcessStream

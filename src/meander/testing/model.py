@@ -15,9 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meander.checkpoint import bitmap
-from meander.checkpoint.entries import FileRef, SnapshotRef
-from meander.checkpoint.files import Attempt
 from meander.engine.driver.ports import (
     Job,
     JobLost,
@@ -33,6 +30,9 @@ from meander.engine.worker.catch_up import update, wanted
 from meander.engine.worker.messages import Bins, Control, Fault, TaskReport, Token
 from meander.errors import MeanderError
 from meander.operators.operator import BinnedOperator
+from meander.store import bitmap
+from meander.store.entries import FileRef, SnapshotRef
+from meander.store.files import Attempt
 from meander.testing.faults import Chance, MemoryLocation
 from meander.testing.inprocess import InProcessCluster
 from meander.types import WorkerId

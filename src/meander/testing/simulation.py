@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from meander.checkpoint.entries import Commit
 from meander.clock import ManualClock
 from meander.control.balancer import Balancer
 from meander.control.policies import StragglerPolicy
@@ -32,6 +31,7 @@ from meander.errors import MeanderError
 from meander.migration.control_rows import ControlRow
 from meander.migration.control_stream import ControlStream
 from meander.migration.mover import Mover
+from meander.store.entries import Commit
 from meander.testing.backends import Backend, ModelBackend, RealBackend
 from meander.testing.faults import Chance, FaultRates
 from meander.testing.model import ModelJobs

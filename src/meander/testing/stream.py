@@ -6,15 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.spark_logs import SPARK
 from meander.clock import Clock
 from meander.engine.driver.driver import Driver, claim
 from meander.engine.driver.ports import Cluster, Jobs, Rows
 from meander.engine.driver.settings import Settings
 from meander.migration.steps import Step
 from meander.operators.operator import BinnedOperator
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.spark_logs import SPARK
 
 KEPT_BATCHES = 100
 """Of so many batches Spark keeps its logs."""

@@ -43,8 +43,8 @@ class DamagedFile(Fault):
 
     def _needed(self, scene: Scene) -> Path:
         """The newest manifest, or a state file that the last version needs."""
-        from meander.checkpoint.location import Location
-        from meander.checkpoint.manifest import Log
+        from meander.store.location import Location
+        from meander.store.manifest import Log
 
         log = Log.open(Location.of(str(scene.checkpoint)))
         files = [ref.path for ref in log.index.files() if ref.path]

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from fault.matrix.rows import UTC
 from fault.matrix.workloads import Batch, Rows, Workload
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.retention import sweep
-from meander.checkpoint.verify import verify
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.retention import sweep
+from meander.store.verify import verify
 from streams import side_of, state_of
 
 

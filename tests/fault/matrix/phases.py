@@ -65,10 +65,10 @@ def install(gate: Gate, is_before_job: Callable[[], bool]) -> None:
     An idle tick is held before its job where workers are to be hurt, and otherwise right before its manifest, when the
     sink has heard of it.
     """
-    from meander.checkpoint import retention
-    from meander.checkpoint.manifest import Log
     from meander.engine.driver.batch_loop import BatchLoop
     from meander.migration.coordinator import Coordinator
+    from meander.store import retention
+    from meander.store.manifest import Log
 
     flipped: set[int] = set()
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from fault.matrix.oracle import check_disk, difference, in_file, rows_of
 from fault.matrix.recounts import Batch, JoinedPairs, Rows, WindowCounts
 from fault.matrix.workloads import BATCH_S, BalancedJoin, Sliding
-from meander.checkpoint.files import attempt_of
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.retention import sweep
+from meander.store.files import attempt_of
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.retention import sweep
 from streams import Feed, side_of, state_of
 
 AHEAD = 10

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from meander.checkpoint.entries import Json
 from meander.engine.driver.batch_loop import Batch, BatchLoop
 from meander.engine.driver.ports import Rows
 from meander.engine.spark.exchange import bin_of
@@ -26,6 +25,7 @@ from meander.errors import InvalidOption
 from meander.migration.handle import Migration
 from meander.migration.request import Request
 from meander.migration.steps import NO_LIMIT
+from meander.store.entries import Json
 from meander.testing.inprocess import InProcessJobs
 from meander_lab.modes.at_once import copy_budget, run_of
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from meander.checkpoint.manifest import Log
 from meander.engine.driver.commit import EventTime
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Job, JobLost, JobResult, Jobs, OperatorOutput, Rows
@@ -16,6 +15,7 @@ from meander.engine.worker.messages import TaskReport, Token
 from meander.errors import MeanderError, QueryFailed
 from meander.migration.coordinator import Coordinator
 from meander.operators.operator import BinnedOperator
+from meander.store.manifest import Log
 from meander.types import WorkerId
 
 logger = logging.getLogger("meander")

@@ -14,11 +14,6 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from meander.checkpoint.entries import Announcement, Commit, Json
-from meander.checkpoint.identity import is_done
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.retention import Sweeper
-from meander.checkpoint.spark_logs import Durability, has_begun, offsets_of
 from meander.clock import Clock
 from meander.engine.driver.attempts import Attempts, Stopped
 from meander.engine.driver.commit import VersionReports, operator_commits
@@ -30,6 +25,11 @@ from meander.engine.driver.settings import Settings
 from meander.engine.driver.version_progress import VersionProgress
 from meander.errors import CheckpointError, QueryFailed
 from meander.migration.movable import VersionTime
+from meander.store.entries import Announcement, Commit, Json
+from meander.store.identity import is_done
+from meander.store.manifest import Log
+from meander.store.retention import Sweeper
+from meander.store.spark_logs import Durability, has_begun, offsets_of
 from meander.types import WorkerId
 
 SWEEP_EVERY = 16

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from meander.checkpoint.entries import Commit, FileRef, OperatorCommit, SnapshotRef
 from meander.engine.worker.messages import TaskReport
 from meander.migration.ledger import BinCounts, Owners
 from meander.operators.operator import BinnedOperator
+from meander.store.entries import Commit, FileRef, OperatorCommit, SnapshotRef
 
 Times = Sequence[int | None]
 END_OF_TIME = 253_402_300_799_999_999

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 
-from meander.checkpoint.entries import Commit
 from meander.engine.driver.attempts import Attempts
 from meander.engine.driver.ports import JobLost, JobResult, OperatorOutput, OutputLost, SinkToken, SinkWrite
 from meander.errors import Fenced
+from meander.store.entries import Commit
 
 logger = logging.getLogger("meander")
 

@@ -11,10 +11,6 @@ from uuid import uuid4
 
 import numpy as np
 
-from meander.checkpoint.identity import Identity, check_spark_part
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.rollback import finish
 from meander.clock import Clock, SystemClock
 from meander.engine.driver.attempts import Attempts
 from meander.engine.driver.batch_loop import BatchLoop, Ticker
@@ -28,6 +24,10 @@ from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings, Owners
 from meander.migration.steps import Step
 from meander.operators.operator import BinnedOperator
+from meander.store.identity import Identity, check_spark_part
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.rollback import finish
 
 
 class Driver:

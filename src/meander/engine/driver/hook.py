@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from meander.checkpoint.entries import Json
-from meander.checkpoint.manifest import Log
 from meander.errors import CheckpointError
 from meander.options import Plugins
+from meander.store.entries import Json
+from meander.store.manifest import Log
 
 if TYPE_CHECKING:
     from meander.engine.driver.batch_loop import Batch, BatchLoop

@@ -8,14 +8,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.checkpoint import bitmap
-from meander.checkpoint.manifest import Log
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Place, Routing
 from meander.engine.driver.settings import Settings
 from meander.engine.worker.messages import Control, FilePart, Json, Token
 from meander.migration.ledger import Owners
 from meander.migration.orders import Orders, flags
+from meander.store import bitmap
+from meander.store.manifest import Log
 from meander.types import BinId, WorkerId
 
 Bins = NDArray[np.bool_]

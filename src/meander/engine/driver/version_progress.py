@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from meander.checkpoint.entries import Commit
 from meander.engine.driver.commit import VersionReports
 from meander.engine.worker.messages import TaskReport
+from meander.store.entries import Commit
 from meander.types import OperatorId, WorkerId
 
 

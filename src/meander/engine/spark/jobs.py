@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from meander.checkpoint.uri import masked
 from meander.engine.driver.ports import (
     Cluster,
     Job,
@@ -38,6 +37,7 @@ from meander.engine.worker.messages import TaskReport
 from meander.engine.worker.rows import BAD, FINAL, REPORT, passed_on, shown
 from meander.engine.worker.task import OperatorTask
 from meander.errors import MeanderError, QueryFailed
+from meander.store.uri import masked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

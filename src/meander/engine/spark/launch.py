@@ -8,10 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from meander.checkpoint.identity import foreign
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.spark_logs import SPARK
 from meander.engine.driver.driver import Driver, claim
 from meander.engine.driver.ports import OutputSink
 from meander.engine.driver.settings import Settings
@@ -22,6 +18,10 @@ from meander.engine.spark.nodes import OperatorNode, Shape
 from meander.engine.spark.stream import SparkBatches, SparkStream
 from meander.errors import InvalidOption, MeanderError, QueryFailed
 from meander.migration.steps import Step
+from meander.store.identity import foreign
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.spark_logs import SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from meander.checkpoint.spark_logs import Durability, drop_torn
 from meander.engine.driver.attempts import Stopped
 from meander.engine.driver.driver import Driver
 from meander.engine.driver.run import QueryRun
 from meander.engine.spark.jobs import in_short
 from meander.errors import InvalidOption, QueryFailed
 from meander.migration.control_stream import COLUMNS, ControlStream
+from meander.store.spark_logs import Durability, drop_torn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from meander.checkpoint import bitmap
-from meander.checkpoint.entries import FileRef
-from meander.checkpoint.files import read_state
-from meander.checkpoint.location import Location
 from meander.engine.worker.messages import Control
 from meander.errors import Damaged, InvalidOption, MeanderError
 from meander.state.holding import Holding
 from meander.state.spec import BIN
+from meander.store import bitmap
+from meander.store.entries import FileRef
+from meander.store.files import read_state
+from meander.store.location import Location
 
 Bins = NDArray[np.bool_]
 Ids = NDArray[np.int64]

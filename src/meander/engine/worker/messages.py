@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.checkpoint import bitmap
+from meander.store import bitmap
 
 Json = dict[str, Any]
 Bins = NDArray[np.bool_]

@@ -105,10 +105,10 @@ def warm() -> None:
     import numpy as np
     import pyarrow as pa
 
-    from meander.checkpoint import statefile
     from meander.operators.count import Count
     from meander.operators.operator import Now
     from meander.state.holding import Holding
+    from meander.store import statefile
 
     with tempfile.TemporaryDirectory(prefix="meander-warm-") as folder:
         for name, keys in (("words", pa.array([1, 2, 1], pa.int64())), ("bytes", pa.array(["a", "b", "a"]))):

@@ -24,10 +24,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from meander.checkpoint import files, statefile
-from meander.checkpoint.entries import FileRef, Kind, SnapshotRef
-from meander.checkpoint.files import Attempt
-from meander.checkpoint.location import Location
 from meander.engine.worker.catch_up import catch_up, copy_ahead
 from meander.engine.worker.messages import Control, Fault, Json, Numbers, TaskReport, Token
 from meander.engine.worker.process import Host, spark_host
@@ -39,6 +35,10 @@ from meander.route.keys import Keys
 from meander.state.holding import Holding
 from meander.state.spec import BIN
 from meander.state.table import Table
+from meander.store import files, statefile
+from meander.store.entries import FileRef, Kind, SnapshotRef
+from meander.store.files import Attempt
+from meander.store.location import Location
 from meander.types import WorkerId
 
 LOCK_WAIT_S = 60.0

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from meander.checkpoint import spark_logs
-from meander.checkpoint.files import seal, unseal
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log
-from meander.checkpoint.spark_logs import SPARK
 from meander.errors import ChangedQuery, CheckpointError, Damaged, Exists, ForeignCheckpoint, InvalidOption
+from meander.store import spark_logs
+from meander.store.files import seal, unseal
+from meander.store.location import Location
+from meander.store.manifest import Log
+from meander.store.spark_logs import SPARK
 
 PATH = "meander.json"
 FORMAT = 2

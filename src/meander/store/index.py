@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meander.checkpoint import bitmap
-from meander.checkpoint.entries import Commit, FileRef, Json, OperatorCommit, SnapshotRef
+from meander.store import bitmap
+from meander.store.entries import Commit, FileRef, Json, OperatorCommit, SnapshotRef
 from meander.types import BinId
 
 

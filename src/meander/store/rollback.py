@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from meander.checkpoint import spark_logs
-from meander.checkpoint.entries import Commit, OperatorCommit
-from meander.checkpoint.files import read_state
-from meander.checkpoint.index import Index
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log, Past
-from meander.checkpoint.side import side_files
-from meander.checkpoint.spark_logs import SPARK
 from meander.errors import CheckpointError, InvalidOption
 from meander.pictures import many
+from meander.store import spark_logs
+from meander.store.entries import Commit, OperatorCommit
+from meander.store.files import read_state
+from meander.store.index import Index
+from meander.store.location import Location
+from meander.store.manifest import Log, Past
+from meander.store.side import side_files
+from meander.store.spark_logs import SPARK
 
 FOLDER = "undone"
 """Where copies of what a rollback removes are kept, by its number."""

@@ -25,13 +25,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import ipc
 
-from meander.checkpoint.bitmap import bitmap
-from meander.checkpoint.footer import BinIndex, Footer, Section, StreamPart, Stretch
 from meander.errors import Damaged, InvalidOption
 from meander.kernel import kernel
 from meander.route.columns import view
 from meander.route.hashing import checksum
 from meander.state.spec import BIN
+from meander.store.bitmap import bitmap
+from meander.store.footer import BinIndex, Footer, Section, StreamPart, Stretch
 
 MAGIC = b"MEANDER1"
 PIECE_BYTES = 1 << 20

@@ -7,13 +7,13 @@ import re
 import threading
 from collections.abc import Collection, Iterable, Sequence
 
-from meander.checkpoint.entries import Commit
-from meander.checkpoint.files import attempt_of
-from meander.checkpoint.index import Index
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import FOLDER, Log, read_entry
-from meander.checkpoint.side import tidy
 from meander.errors import InvalidOption
+from meander.store.entries import Commit
+from meander.store.files import attempt_of
+from meander.store.index import Index
+from meander.store.location import Location
+from meander.store.manifest import FOLDER, Log, read_entry
+from meander.store.side import tidy
 
 logger = logging.getLogger("meander")
 

@@ -17,9 +17,9 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from meander.checkpoint.location import Location
 from meander.errors import Damaged, ForeignCheckpoint
 from meander.route.hashing import checksum
+from meander.store.location import Location
 
 SPARK = "spark"
 """Where Spark's part of the checkpoint is: its metadata and the offsets of each batch."""

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from meander.checkpoint.entries import Entry
-from meander.checkpoint.identity import PATH
-from meander.checkpoint.index import Index
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import Log, path_of, read_entry
-from meander.checkpoint.spark_logs import SPARK
-from meander.checkpoint.uri import local_path
-from meander.checkpoint.verify import verify
 from meander.errors import CheckpointError, Damaged, InvalidOption
+from meander.store.entries import Entry
+from meander.store.identity import PATH
+from meander.store.index import Index
+from meander.store.location import Location
+from meander.store.manifest import Log, path_of, read_entry
+from meander.store.spark_logs import SPARK
+from meander.store.uri import local_path
+from meander.store.verify import verify
 
 _TRIES = 5
 _KNOWN = ("deltas", "snapshots", "side", "manifests", SPARK)

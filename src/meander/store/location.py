@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from meander.checkpoint.uri import local_path
 from meander.errors import CheckpointError, Damaged, Exists, InvalidOption, NoSpace
+from meander.store.uri import local_path
 
 Exclusive = Callable[[str, bytes], None]
 """Creates a file, whole or not at all, under a path relative to the location; raises Exists where it is there."""

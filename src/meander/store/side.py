@@ -19,11 +19,11 @@ from typing import cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meander.checkpoint.entries import Kind
-from meander.checkpoint.files import attempt_of, read_rows, to_arrow_file
-from meander.checkpoint.location import Location
 from meander.errors import Damaged
 from meander.route.hashing import checksum
+from meander.store.entries import Kind
+from meander.store.files import attempt_of, read_rows, to_arrow_file
+from meander.store.location import Location
 
 FOLDER = "side"
 VERSION = "__version"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from meander.checkpoint.entries import Entry, FileRef
-from meander.checkpoint.files import attempt_of, read_side, read_state
-from meander.checkpoint.identity import Identity
-from meander.checkpoint.index import Index
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import path_of, read_entry, sequences
-from meander.checkpoint.side import FOLDER as SIDE_FOLDER
-from meander.checkpoint.side import side_files
 from meander.errors import CheckpointError, Damaged
+from meander.store.entries import Entry, FileRef
+from meander.store.files import attempt_of, read_side, read_state
+from meander.store.identity import Identity
+from meander.store.index import Index
+from meander.store.location import Location
+from meander.store.manifest import path_of, read_entry, sequences
+from meander.store.side import FOLDER as SIDE_FOLDER
+from meander.store.side import side_files
 
 _TRIES = 3
 

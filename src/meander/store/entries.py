@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
-from meander.checkpoint import bitmap
-from meander.checkpoint.statefile import Info
+from meander.store import bitmap
+from meander.store.statefile import Info
 from meander.types import BinId, WorkerId, runs
 
 Json: TypeAlias = dict[str, Any]

@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute as pc
 
-from meander.checkpoint.entries import Commit
-from meander.checkpoint.files import read_side, read_state
-from meander.checkpoint.identity import PATH, Identity
-from meander.checkpoint.index import Index
-from meander.checkpoint.location import Location
-from meander.checkpoint.lookup import Equal, bins_of, fields_of, matching, typed
-from meander.checkpoint.manifest import Log, sequences
-from meander.checkpoint.side import FOLDER, VERSION, side_files, uncovered, with_version
 from meander.errors import CheckpointError, Damaged, InvalidOption
 from meander.state.spec import BIN, DELETED
+from meander.store.entries import Commit
+from meander.store.files import read_side, read_state
+from meander.store.identity import PATH, Identity
+from meander.store.index import Index
+from meander.store.location import Location
+from meander.store.lookup import Equal, bins_of, fields_of, matching, typed
+from meander.store.manifest import Log, sequences
+from meander.store.side import FOLDER, VERSION, side_files, uncovered, with_version
 
 _ROW = "meander row"
 _GROUP_BYTES = 128 << 20

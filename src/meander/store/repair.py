@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from meander.checkpoint import spark_logs
-from meander.checkpoint.identity import check_spark_part
-from meander.checkpoint.location import Location
-from meander.checkpoint.manifest import FOLDER as LOG
-from meander.checkpoint.manifest import Log, path_of, read_entry, sequences
-from meander.checkpoint.retention import FOLDERS, sweep
-from meander.checkpoint.rollback import FOLDER, finish, is_whole, restorable
-from meander.checkpoint.verify import verify
 from meander.errors import CheckpointError, Damaged
 from meander.pictures import many
+from meander.store import spark_logs
+from meander.store.identity import check_spark_part
+from meander.store.location import Location
+from meander.store.manifest import FOLDER as LOG
+from meander.store.manifest import Log, path_of, read_entry, sequences
+from meander.store.retention import FOLDERS, sweep
+from meander.store.rollback import FOLDER, finish, is_whole, restorable
+from meander.store.verify import verify
 
 
 @dataclass(frozen=True)

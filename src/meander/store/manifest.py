@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from meander.checkpoint.entries import Announcement, Commit, Entry, FileRef, LogWriter, OperatorCommit, SnapshotRef
-from meander.checkpoint.files import seal, seal_of, unseal
-from meander.checkpoint.index import Index
-from meander.checkpoint.location import Location
 from meander.errors import CheckpointError, Damaged, Exists, Fenced
+from meander.store.entries import Announcement, Commit, Entry, FileRef, LogWriter, OperatorCommit, SnapshotRef
+from meander.store.files import seal, seal_of, unseal
+from meander.store.index import Index
+from meander.store.location import Location
 
 __all__ = ["Commit", "FileRef", "Log", "OperatorCommit", "Past", "SnapshotRef", "path_of", "sequences"]
 

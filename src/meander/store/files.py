@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 from pyarrow import ipc
 
-from meander.checkpoint import statefile
-from meander.checkpoint.entries import FileRef, Kind
-from meander.checkpoint.location import Location
 from meander.errors import Damaged
 from meander.route.hashing import checksum
+from meander.store import statefile
+from meander.store.entries import FileRef, Kind
+from meander.store.location import Location
 from meander.types import WorkerId
 
 _BEFORE = b',"checksum":"'
