@@ -45,7 +45,7 @@ Kind = Literal["batch", "tick", "rollback"]
 
 
 @dataclass(frozen=True)
-class Version:
+class VersionSummary:
     """A committed version, as its manifest knows it.
 
     Args:
@@ -73,7 +73,7 @@ class Version:
     is_restorable: bool
 
     @classmethod
-    def of(cls, commit: Commit, is_restorable: bool) -> Version:
+    def of(cls, commit: Commit, is_restorable: bool) -> VersionSummary:
         """The version of a commit."""
         kind: Kind = "rollback" if commit.undoes else "tick" if commit.tick else "batch"
         workers = tuple(sorted({worker for operator in commit.operators for worker in operator.owner}))
@@ -94,13 +94,13 @@ class Checkpoint:
         """Its folder."""
         return self._location.root
 
-    def versions(self) -> list[Version]:
+    def versions(self) -> list[VersionSummary]:
         """The versions that the log still has, oldest first, without those that were undone."""
         log = self._reader().log
         if log.last is None:
             return []
         restorable = set(rollbacks.restorable(log))
-        return [Version.of(each, each.version in restorable) for each in log.commits(log.first_version())]
+        return [VersionSummary.of(each, each.version in restorable) for each in log.commits(log.first_version())]
 
     def state(
         self,

@@ -66,8 +66,8 @@ class Query:
             self._mover.resume(protocol.migration, proposal, protocol.budget)
 
     def __getattr__(self, name: str) -> NoReturn:
-        here = f"; it is called {SPARKS_NAMES[name]} here" if name in SPARKS_NAMES else ""
-        raise AttributeError(f"a query has no {name!r}{here}", name=name, obj=self)
+        alias = f"; it is called {SPARKS_NAMES[name]} here" if name in SPARKS_NAMES else ""
+        raise AttributeError(f"a query has no {name!r}{alias}", name=name, obj=self)
 
     def __repr__(self) -> str:
         state = "running" if self.is_active else "failed" if self.exception() else "stopped"

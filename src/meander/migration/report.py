@@ -131,19 +131,20 @@ class Report:
 
     def __str__(self) -> str:
         native = self.mode == "native"
-        who, bin_, made = ("executor", "partition", ("batch", "batches")) if native else ("worker", "bin", ("version",))
+        nouns = ("executor", "partition", ("batch", "batches")) if native else ("worker", "bin", ("version",))
+        who, bin_, version = nouns
 
         def line(name: str, latency: Latency | None) -> str:
             if latency is None:
                 return f"  {name:<7} none"
             worst = f"median {latency.median_ms:.0f} ms, p99 {latency.p99_ms:.0f} ms, worst {latency.max_ms:.0f} ms"
-            return f"  {name:<7} {worst} ({many(latency.count, *made)})"
+            return f"  {name:<7} {worst} ({many(latency.count, *version)})"
 
         reason = f" ({self.reason})" if self.reason else ""
         change = f"{len(self.workers_before)} -> {many(len(self.workers_after), who)}"
         lines = [
             f"{self.outcome}{reason}: {change}, {many(self.bins, bin_)}, {self.bytes:,.0f} bytes in "
-            f"{many(self.steps, 'step')} and {many(self.versions, *made)}, "
+            f"{many(self.steps, 'step')} and {many(self.versions, *version)}, "
             f"{self.duration_s:.1f} s",
             f"  planned by {self.planner} in {self.planner_ms:.1f} ms, moved {self.mode}, {self.schedule}",
             line("before", self.before),

@@ -43,7 +43,7 @@ MOST_DISTINCT = 10_000
 Named = Mapping[str, str | Sequence[Any]]
 
 
-class Wanted(NamedTuple):
+class AggregateSpec(NamedTuple):
     """One aggregate: its function under the one name we keep, its column, and how many values it may keep."""
 
     function: str
@@ -163,7 +163,7 @@ class Aggregate(BinnedOperator):
         return Output(pa.Table.from_arrays(columns, schema=self.output))
 
 
-def _spelled(name: str, option: object) -> Wanted:
+def _spelled(name: str, option: object) -> AggregateSpec:
     words = (option,) if isinstance(option, str) else tuple(option) if isinstance(option, list | tuple) else ()
     spelling, column, options = (*words, None, None, None)[:3]
     function = SAME.get(spelling, spelling) if isinstance(spelling, str) else spelling
@@ -173,7 +173,7 @@ def _spelled(name: str, option: object) -> Wanted:
             f'the aggregate {name!r} is {option!r}; write a function and a column as in ("sum", "price"), or "count"; '
             f"the functions are {listing(FUNCTIONS)}"
         )
-    return Wanted(function, column, _limit(name, function, options))
+    return AggregateSpec(function, column, _limit(name, function, options))
 
 
 def _limit(name: str, function: str, options: object) -> int | None:
@@ -191,8 +191,8 @@ def _limit(name: str, function: str, options: object) -> int | None:
     return MOST_DISTINCT if takes_limit else None
 
 
-def _accumulator(name: str, wanted: Wanted, kind: pa.DataType | None, by: str | None) -> Accumulator:
-    function, column, limit = wanted
+def _accumulator(name: str, spec: AggregateSpec, kind: pa.DataType | None, by: str | None) -> Accumulator:
+    function, column, limit = spec
     if function == "count" or column is None:
         return CountOf(name, column)
     if function in NUMERIC:

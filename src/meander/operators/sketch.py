@@ -117,8 +117,8 @@ def estimates(histogram: NDArray[np.int64]) -> Words:
         total = 0.5 * (total + histogram[:, value])
     total = total + REGISTERS * _sigma(share[:, 0])
     with np.errstate(divide="ignore"):
-        found = REGISTERS * REGISTERS / (2.0 * np.log(2.0) * total)
-    rounded: Words = np.rint(found).astype(np.int64)
+        estimate = REGISTERS * REGISTERS / (2.0 * np.log(2.0) * total)
+    rounded: Words = np.rint(estimate).astype(np.int64)
     return rounded
 
 

@@ -43,14 +43,14 @@ def conditions(text: str) -> tuple[Equal, ...]:
     >>> conditions("user = 'o''neill' AND day = 7")
     (Equal(column='user', value="o'neill"), Equal(column='day', value=7))
     """
-    found, at = [], 0
+    equals, at = [], 0
     while match := _EQUAL.match(text, at):
         name = match["name"]
         column = name[1:-1].replace("``", "`") if name.startswith("`") else name
-        found.append(Equal(column, _value(match["value"])))
+        equals.append(Equal(column, _value(match["value"])))
         at = match.end()
         if at == len(text):
-            return tuple(found)
+            return tuple(equals)
         joint = _AND.match(text, at)
         if joint is None:
             break

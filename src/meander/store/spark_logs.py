@@ -161,8 +161,8 @@ def _check_sources(location: Location, offsets: str) -> None:
     for source, number in _files_read(offsets.encode()).items():
         folder = f"{SPARK}/sources/{source}"
         # A compact entry holds all those before it, which Spark may have removed.
-        found = _numbered(location, folder)
-        names = [name for each, name in found if each == number or (each > number and name.endswith(".compact"))]
+        entries = _numbered(location, folder)
+        names = [name for each, name in entries if each == number or (each > number and name.endswith(".compact"))]
         if not any(_is_log(_bytes(location, f"{folder}/{name}")) for name in names):
             raise Damaged(
                 f"{folder}/{number} of the checkpoint {location.uri} is torn or missing, and with it which files have "
