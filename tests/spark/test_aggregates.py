@@ -122,8 +122,8 @@ def test_expressions_before_between_and_behind_operators(spark, tmp_path):
     found = [tuple(row.values()) for row in sink.to_arrow().to_pylist()]
     assert sorted(found) == sorted(wanted)
     assert len(wanted) >= 6
-    workers = query.recent_progress[0]["workers"]
-    assert {part["operator"] for part in workers} == {0, 1}
+    workers = query.recent_progress[0].workers
+    assert {part.operator for part in workers} == {0, 1}
 
 
 def test_what_spark_refuses_of_a_stream_is_refused_in_one_sentence(spark, tmp_path):

@@ -164,7 +164,7 @@ def test_it_is_the_same_as_a_stream_of_spark(name, spark, folder, sql):
     options = Options(lateness_s=LATENESS_S)
     outcome = Run(QUERIES[name], source, options, workers=2, bins=16, settings={"idle_after_s": PATIENCE_S}).go()
     assert outcome.late == 0
-    assert not any(progress["dead"] for progress in outcome.batches)
+    assert not any(progress.dead for progress in outcome.batches)
     assert Counter(tuple(row.values()) for row in outcome.rows.to_pylist()) == sql(name)
 
 

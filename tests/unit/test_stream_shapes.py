@@ -40,7 +40,7 @@ def test_what_is_selected_of_an_operators_output_reaches_the_sink_alone():
         assert [list(row) for row in out] == [["top", "user"]] * len(out)
         wanted = {user: max(row["price"] for row in rows if row["user"] == user) for user in "abc"}
         assert {row["user"]: row["top"] for row in out} == wanted
-        assert h.query.last_progress["emitted"] == 3
+        assert h.query.last_progress.emitted == 3
         h.restart()
         assert h.batch([{"user": "a", "item": "x", "price": 100}]) == [{"top": 100, "user": "a"}]
 
