@@ -33,7 +33,7 @@ _FROM_ARCHIVE = f" -XX:SharedArchiveFile={_ARCHIVE} -Xlog:cds=off -Xlog:cds+dyna
 QUICK = STARTED_SOON + _FROM_ARCHIVE
 BRIEF: dict[str, Any] = {
     "spark__driver__extraJavaOptions": QUICK, "spark__executor__extraJavaOptions": QUICK,
-    "spark__ui__enabled": False, "spark__sql__shuffle__partitions": 2,
+    "spark__ui__enabled": False,
 }  # fmt: skip
 """Settings for a Spark that does not live long: its JVMs are not worth compiling well for, only starting soon."""
 

@@ -60,7 +60,7 @@ class Case(ABC):
         self.gate = Gate()
         self.batches: list[pa.Table] = []
         self._rng = random.Random(folder.name)
-        self._progress: dict[int, dict[str, Any]] = {}
+        self._progress: dict[int, VersionProgress] = {}
 
     # --- what a runtime provides -------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class Case(ABC):
     def check(self, at_end: bool = False) -> None:
         """What the sink holds and what the checkpoint holds is what a recount of all batches says."""
         recount, progress = self.kind.recount(self.batches, at_end), self.progress()
-        output = [{**row, "batch": progress[row["batch"]]["batch"]} for row in self.output()]
+        output = [{**row, "batch": progress[row["batch"]].batch} for row in self.output()]
         assert self.kind.read_output(output) == recount.output
         for operator, state in enumerate(recount.states):
             assert self.kind.read_state(operator, state_of(self.checkpoint, operator)) == state

@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items):
 def spark():
     import meander as me
 
-    session = me.session("local[2]", **BRIEF)
+    session = me.session("local[2]", **BRIEF, spark__sql__shuffle__partitions=2)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -32,7 +32,9 @@ NOW = {"availableNow": True}
 
 @pytest.fixture(scope="module")
 def spark():
-    session = me.session("local-cluster[2,1,1024]", spark__executor__memory="1g", **BRIEF)
+    session = me.session(
+        "local-cluster[2,1,1024]", spark__executor__memory="1g", spark__sql__shuffle__partitions=2, **BRIEF
+    )
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -27,6 +27,10 @@ def orders():
     return me.stream(me.testing.source(ORDERS))
 
 
+def timed_orders():
+    return me.stream(me.testing.source(f"{ORDERS}, ts timestamp"))
+
+
 def some(count, seed=1):
     rng = random.Random(seed)
     return [{"user": rng.choice("abc"), "item": rng.choice("xyz"), "price": rng.randrange(9)} for _ in range(count)]
@@ -84,7 +88,7 @@ REFUSALS = {
     "the aggregate 'total' takes an expression of Spark; in a test without Spark, aggregate a column":
         lambda: orders().key_by("user").aggregate(total=("sum", Column())),
     'write its function and what it takes as a pair: total=("sum", F.col("price") * 2)':
-        lambda: orders().key_by("user").window("ts", "1h").aggregate(total=Column()),
+        lambda: timed_orders().key_by("user").window("ts", "1h").aggregate(total=Column()),
     "union takes two sources; an operator's output cannot be united yet: unite the sources, then key_by":
         lambda: orders().key_by("user").count().union(orders()),
     "an operator's output cannot be united yet": lambda: orders().union(orders().key_by("user").count()),

@@ -46,7 +46,7 @@ def run_demo(console: Console, master: str, seconds: float, through: list[int], 
     import meander as me
 
     console.print(f"Starting Spark on {master} ..")
-    spark = me.session(master, app="meander-demo")
+    spark = me.session(master, app="meander-demo", spark__ui__enabled=False, spark__sql__shuffle__partitions=2)
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with tempfile.TemporaryDirectory(prefix="meander-demo-") as folder:
