@@ -2,8 +2,8 @@
 
     spark.read.format("meander").option("operator", "count").option("where", "word = 'duck'").load("/data/words")
 
-Conditions that name the whole key read one bin, of the few files that hold it. They are an option, and no filters that
-Spark pushes down: Spark 4.3 keeps what it has pushed down to a Python data source for the next query over the same
+`register(spark)` comes first, or any `me.checkpoint(..).state(..)`, which calls it. Conditions that name the whole key
+read one bin, of the few files that hold it. They are an option, and no filters that Spark pushes down: Spark 4.3 keeps what it has pushed down to a Python data source for the next query over the same
 DataFrame, which then lacks rows.
 """
 
@@ -29,7 +29,7 @@ PARTITIONS = 64
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Let a session read with `format("meander")`."""
+    """Let a session read with `format("meander")`; takes Spark a second or two, once, to start a Python process."""
     spark.dataSource.register(StateSource)
     return spark
 

@@ -64,7 +64,6 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
         raise InvalidOption(
             "PySpark is not installed here: pip install 'meander[spark]', or run where your platform brings Spark 4.3"
         ) from None
-    from meander.datasource import register
 
     running = SparkSession.getActiveSession()
     if running is None:
@@ -85,7 +84,7 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     check(spark)
-    return register(spark)
+    return spark
 
 
 def check_java() -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import meander as me
+from meander.datasource import register
 from meander.store.reader import Reader
 from streams import PATIENCE_S, Feed, as_ints
 
@@ -58,6 +59,7 @@ def test_what_a_source_of_files_brings_again_gives_the_same_state_and_output(spa
 
 
 def test_conditions_on_the_key_read_one_bin(spark, tmp_path):
+    register(spark)
     schema = pa.schema([("user", pa.string()), ("day", pa.int64())])
     rows = pa.table({"user": [f"u{n % 50}" for n in range(200)], "day": [n % 2 for n in range(200)]}, schema=schema)
     stream = me.stream(Feed(tmp_path / "in", schema).add(rows).read(spark)).key_by("user", "day").count()
