@@ -3,8 +3,8 @@
     spark.read.format("meander").option("operator", "count").option("where", "word = 'duck'").load("/data/words")
 
 `register(spark)` comes first, or any `me.checkpoint(..).state(..)`, which calls it. Conditions that name the whole key
-read one bin, of the few files that hold it. They are an option, and no filters that Spark pushes down: Spark 4.3 keeps what it has pushed down to a Python data source for the next query over the same
-DataFrame, which then lacks rows.
+read one bin, of the few files that hold it. They are an option, and no filters that Spark pushes down: Spark 4.3 keeps
+what it has pushed down to a Python data source for the next query over the same DataFrame, which then lacks rows.
 """
 
 from __future__ import annotations

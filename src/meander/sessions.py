@@ -34,7 +34,6 @@ CHOSEN = {
     # A barrier stage starts when offers for all its slots come at once, which Spark makes only this often.
     "spark.scheduler.revive.interval": "10ms",
     "spark.python.daemon.module": "meander.engine.spark.daemon",
-    "spark.sql.adaptive.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 """What suits our queries; yours wins."""

@@ -81,6 +81,7 @@ def test_conditions_on_the_key_read_one_bin(spark, tmp_path):
 
 
 def test_slips_are_one_sentence(spark, tmp_path):
+    register(spark)
     with pytest.raises(Exception, match="name the checkpoint and the operator"):
         spark.read.format("meander").load(str(tmp_path))
     with pytest.raises(Exception, match="there is no checkpoint at"):

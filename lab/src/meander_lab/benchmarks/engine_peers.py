@@ -29,6 +29,7 @@ def session(app: str) -> SparkSession:
     """Two threads, two partitions, memory enough for the natives, and as much progress kept as is asked for."""
     settings = {
         "spark.driver.memory": "5g",
+        "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
