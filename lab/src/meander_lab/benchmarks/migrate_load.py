@@ -30,11 +30,8 @@ AHEAD = 100_000
 def session(executors: int, app: str, native: bool = False) -> SparkSession:
     """Executors that are processes of their own, with one core each; Spark's own queries get Spark's own settings."""
     settings = {"spark.executor.memory": "1g", "spark.driver.memory": "2g", "spark.log.level": "ERROR"}
-    settings |= {
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-    }
+    settings |= {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    settings["spark.ui.enabled"] = "false"
     if native:
         settings |= {"spark.locality.wait": "3s", "spark.scheduler.revive.interval": "1s"}
     options = {name.replace(".", "__"): value for name, value in settings.items()}
