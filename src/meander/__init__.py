@@ -34,8 +34,8 @@ The packages, inner ones first; each may use only those above it:
     engine.driver             what makes versions: batch loop, attempts, commit, placement
     outlook                   the past, and what migrations to come will cost
     engine.spark              the driver's ports on Spark        native        Spark's own state, seen and steered
-    query, streams, keyed, attached, sinks, sessions, checkpoints       what users hold; with sources, expressions,
-                              foresight, prepared and datasource
+    query, streams, keyed, attached, sinks, sessions, checkpoints       what users hold
+    sources, expressions, foresight, prepared, datasource               what those stand on
     testing                   the whole engine in one process, without Spark
     cli                       the command `meander`
 

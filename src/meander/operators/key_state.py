@@ -40,7 +40,6 @@ class KeyState:
     The columns are attributes to read: `state.total`, null (None) where the key is new. They are set with `update`.
 
     Attributes:
-        exists: whether the key has state: any column that is not null.
         timed_out: whether this call is for a timer or a timeout, and has no rows.
     """
 
