@@ -35,7 +35,7 @@ The packages, inner ones first; each may use only those above it:
     outlook                   the past, and what migrations to come will cost
     engine.spark              the driver's ports on Spark        native        Spark's own state, seen and steered
     query, streams, keyed, attached, sinks, sessions, checkpoints       what users hold
-    sources, expressions, foresight, prepared, datasource               what those stand on
+    moves, sources, expressions, foresight, prepared, datasource        what those stand on
     testing                   the whole engine in one process, without Spark
     cli                       the command `meander`
 
@@ -173,13 +173,15 @@ _MODULES = ("sinks", "testing")
 """Names that are modules themselves."""
 
 
-def __getattr__(name: str) -> object:
-    if name not in _LATER:
-        raise AttributeError(f"module 'meander' has no attribute {name!r}")
-    module = _importlib.import_module(_LATER[name])
-    value = module if name in _MODULES else getattr(module, name)
-    globals()[name] = value
-    return value
+if not _typing.TYPE_CHECKING:  # a type checker shall find a slip itself
+
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"module 'meander' has no attribute {name!r}")
+        module = _importlib.import_module(_LATER[name])
+        value = module if name in _MODULES else getattr(module, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

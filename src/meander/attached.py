@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from meander.control.balancer import LOOK_EVERY_S, Balancer
 from meander.control.policies import policy_factory
 from meander.errors import InvalidOption, QueryFailed
-from meander.migration.events import Event, Listener
+from meander.migration.events import Event
 from meander.migration.handle import Migration
-from meander.migration.move_options import MoveOptions, given, with_tau
+from meander.migration.move_options import MoveOptions, options_of
 from meander.migration.mover import Mover, operators_of
 from meander.migration.request import Proposal
 from meander.migration.steps import SteeringPatience
+from meander.moves import Moves
 from meander.native.batches import BatchWatch
 from meander.native.engine import NativeEngine
 from meander.native.internals import Internals
@@ -79,12 +80,12 @@ def _check_wait(internals: Internals, wait: str) -> None:
         raise InvalidOption(f"locality_wait is {wait!r}; it is a time as Spark writes it, such as '20s'") from None
 
 
-class Attached:
+class Attached(Moves[str | int]):
     """A running query of Spark's own, to look at and to steer. Made by `me.attach`."""
 
     def __init__(self, engine: NativeEngine, publish: bool, locality_wait: str | None) -> None:
         self._engine, self._placement = engine, engine.placement
-        self._mover = Mover(engine, SteeringPatience())
+        super().__init__(Mover(engine, SteeringPatience()))
         self._balancer: Balancer | None = None
         self._lock = threading.RLock()
         gateway = self._placement.gateway
@@ -132,65 +133,12 @@ class Attached:
         """What happened, oldest first: partitions that were steered and arrived, executors that came and went."""
         return list(self._engine.events.entries)
 
-    def on_event(self, listener: Listener) -> None:
-        """Call this with every event from here on, as `on_event` of Meander's own queries does."""
-        self._engine.subscribe(listener)
-
-    def off_event(self, listener: Listener) -> None:
-        """Do not call this any more; the same function or object that was given to `on_event`."""
-        self._engine.unsubscribe(listener)
-
-    @property
-    def migration(self) -> Migration | None:
-        """The migration under way, or the last one."""
-        return self._mover.migration
-
     def observe(self) -> Observation:
         """Where each state partition is, how large, how busy, and how unevenly that is spread; print it."""
         self._engine.check_active("look at it")
         return self._placement.observe()
 
     # --- what one does -----------------------------------------------------------------------
-
-    def rebalance(
-        self,
-        tau: float | None = None,
-        options: MoveOptions | None = None,
-        *,
-        operator: str | int | None = None,
-        **keywords: Any,
-    ) -> Migration:
-        """Spread the measured time of the partitions over all executors that are there.
-
-        Args:
-            tau: no executor shall have more than (1 + tau) times its share; without it 0.2, or the smallest that can
-                be kept with partitions as they are.
-            options: how partitions are moved, as a value.
-            operator: one group of operators, by name or number; by default all.
-            keywords: the same as keywords: planner ("free"), schedule ("batched": at most max_bins partitions and
-                max_bytes bytes a batch, max_in of them to one executor), what these take, fresh_bytes,
-                snapshot_batches, tries, executors_within_s; see `me.MoveOptions`.
-
-        Returns:
-            The migration, which runs beside the query.
-
-        Raises:
-            InvalidOption: an option is not one that can be, or Spark runs in local mode.
-            Infeasible: there is no plan that keeps the `tau` that was named.
-            QueryFailed: the query does not run any more.
-        """
-        return self._migrate("rebalance", operator, with_tau(tau, options, keywords))
-
-    def plan_rebalance(
-        self,
-        tau: float | None = None,
-        options: MoveOptions | None = None,
-        *,
-        operator: str | int | None = None,
-        **keywords: Any,
-    ) -> Proposal:
-        """What `rebalance` would move if it were asked now; it takes the same, raises the same, and moves nothing."""
-        return self._plan("rebalance", operator, with_tau(tau, options, keywords))
 
     def spread(
         self, options: MoveOptions | None = None, *, operator: str | int | None = None, **keywords: Any
@@ -255,7 +203,7 @@ class Attached:
                 f"{count} executors cannot share {most} state partitions; the number of partitions is fixed by "
                 "spark.sql.shuffle.partitions at the query's first start"
             )
-        return {**given(options, keywords), "workers": count}
+        return {**options_of(options, keywords), "workers": count}
 
     def drain(
         self, executor: str | int, options: MoveOptions | None = None, *, release: bool = False, **keywords: Any
@@ -287,7 +235,7 @@ class Attached:
                 "release, and Spark lets the empty one go"
             )
         leaving = frozenset({worker_id("executor", name)})
-        chosen = {**given(options, keywords), "leaving": leaving, "releases": release}
+        chosen = {**options_of(options, keywords), "leaving": leaving, "releases": release}
         migration = self._migrate("rebalance", None, chosen)
         self._placement.draining.add(name)
         return migration
@@ -295,44 +243,6 @@ class Attached:
     def refill(self, executor: str | int) -> None:
         """Let an executor that was drained take part again, from the next rebalance on."""
         self._placement.draining.discard(str(executor))
-
-    def move(
-        self,
-        targets: Mapping[int, str | int],
-        options: MoveOptions | None = None,
-        *,
-        operator: str | int | None = None,
-        **keywords: Any,
-    ) -> Migration:
-        """Move these partitions to these executors.
-
-        Args:
-            targets: the new executor of each partition: {partition: executor}, by its id as `observe()` prints it.
-            options: how they are moved, as a value.
-            operator: as for `rebalance`.
-            keywords: as for `rebalance`, without a planner and without tau.
-
-        Returns:
-            The migration, which runs beside the query.
-
-        Raises:
-            InvalidOption: a partition, an executor or an option is not one that can be.
-            QueryFailed: the query does not run any more.
-        """
-        self._placement.check_placeable()
-        return self._migrate("move", operator, _aimed(targets, options, keywords))
-
-    def plan_move(
-        self,
-        targets: Mapping[int, str | int],
-        options: MoveOptions | None = None,
-        *,
-        operator: str | int | None = None,
-        **keywords: Any,
-    ) -> Proposal:
-        """What `move` would cost if it were asked now; it takes the same, raises the same, and moves nothing."""
-        self._placement.check_placeable()
-        return self._plan("move", operator, _aimed(targets, options, keywords))
 
     def keep_balanced(
         self,
@@ -396,6 +306,10 @@ class Attached:
         self._check(kind, options)
         return self._mover.plan(kind, operator, options)
 
+    def _owners(self, targets: Mapping[Any, Any]) -> dict[int, int]:
+        self._placement.check_placeable()
+        return {each: WorkerId(worker_id(f"executor of partition {each}", to)) for each, to in targets.items()}
+
     def _check(self, kind: str, options: Mapping[str, Any]) -> None:
         self._engine.check_active("move its partitions")
         self._placement.check_placeable()
@@ -422,14 +336,7 @@ class Attached:
 
 
 def _evenly(options: MoveOptions | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    chosen = given(options, keywords)
+    chosen = options_of(options, keywords)
     if "tau" in chosen:
         raise InvalidOption("spread has no option 'tau': it is as even as can be; rebalance(tau) goes by load")
     return {**chosen, "is_even": True}
-
-
-def _aimed(
-    targets: Mapping[int, str | int], options: MoveOptions | None, keywords: Mapping[str, Any]
-) -> dict[str, Any]:
-    goal = {each: WorkerId(worker_id(f"executor of partition {each}", to)) for each, to in targets.items()}
-    return {**given(options, keywords), "targets": goal}

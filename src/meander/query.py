@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -16,16 +16,17 @@ from meander.engine.driver.run import QueryRun
 from meander.engine.driver.version_progress import VersionProgress
 from meander.errors import QueryFailed
 from meander.foresight import look_ahead, outlooks_in
-from meander.migration.events import Event, Listener
+from meander.migration.events import Event
 from meander.migration.handle import Migration
-from meander.migration.move_options import MoveOptions, given, with_tau
+from meander.migration.move_options import MoveOptions, options_of
 from meander.migration.mover import Mover, operators_of
 from meander.migration.request import Proposal
+from meander.moves import Moves
 from meander.options import whole
 from meander.outlook import Outlook, Transitions
 from meander.pictures import bin_strip, facts, many
 from meander.store.reader import Reader
-from meander.types import BinId, OperatorId, WorkerId
+from meander.types import OperatorId, WorkerId
 
 SPARKS_NAMES = {
     "awaitTermination": "await_termination(timeout_s)",
@@ -46,13 +47,14 @@ class Companion(Protocol):
         """End."""
 
 
-class Query:
+class Query(Moves[int]):
     """A running query: what it did last, whether it still runs, how to move its bins, and how to stop it."""
 
     def __init__(self, run: QueryRun, background: bool = True) -> None:
         self._run = run
         driver = run.driver
-        self._mover = Mover(run, driver.settings.budget, driver.settings.executors_within_s, driver.clock, background)
+        within_s = driver.settings.executors_within_s
+        super().__init__(Mover(run, driver.settings.budget, within_s, driver.clock, background))
         outlooks = outlooks_in(driver.log.location, len(driver.operators))
         self._mover.prefer("mtm", {operator: {"outlook": outlook} for operator, outlook in outlooks.items()})
         self._balancer: Balancer | None = None
@@ -65,9 +67,11 @@ class Query:
             proposal = Proposal({}, protocol.steps, bins, size, 0, workers)
             self._mover.resume(protocol.migration, proposal, protocol.budget)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        alias = f"; it is called {SPARKS_NAMES[name]} here" if name in SPARKS_NAMES else ""
-        raise AttributeError(f"a query has no {name!r}{alias}", name=name, obj=self)
+    if not TYPE_CHECKING:  # a type checker shall find a slip itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            alias = f"; it is called {SPARKS_NAMES[name]} here" if name in SPARKS_NAMES else ""
+            raise AttributeError(f"a query has no {name!r}{alias}", name=name, obj=self)
 
     def __repr__(self) -> str:
         state = "running" if self.is_active else "failed" if self.exception() else "stopped"
@@ -152,23 +156,6 @@ class Query:
         """What happened, oldest first: phases of migrations, workers that were lost, executors that came and went."""
         return list(self._run.driver.events.entries)
 
-    def on_event(self, listener: Listener) -> None:
-        """Call this with every event from here on: one after the other, in a thread of its own.
-
-        The query does not wait for it, and it may call anything of the query: `migration.cancel`, `rescale`, `stop`.
-        What it raises is logged as a warning.
-        """
-        self._run.subscribe(listener)
-
-    def off_event(self, listener: Listener) -> None:
-        """Do not call this any more; the same function or object that was given to `on_event`."""
-        self._run.unsubscribe(listener)
-
-    @property
-    def migration(self) -> Migration | None:
-        """The migration under way, or the last one."""
-        return self._mover.migration
-
     @property
     def is_shared(self) -> bool:
         """Whether other streams run on the same executors, so that none is let go."""
@@ -207,7 +194,7 @@ class Query:
             >>> migration.status, len(migration.steps) > 1
             ('running', True)
         """
-        return self._mover.migrate("rescale", operator, self._rescaled(workers, options, keywords))
+        return self._migrate("rescale", operator, self._rescaled(workers, options, keywords))
 
     def plan_rescale(
         self,
@@ -226,11 +213,11 @@ class Query:
             >>> query.plan_rescale(3).workers
             (0, 1, 2)
         """
-        return self._mover.plan("rescale", operator, self._rescaled(workers, options, keywords))
+        return self._plan("rescale", operator, self._rescaled(workers, options, keywords))
 
     def _rescaled(self, workers: int, options: MoveOptions | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
         whole("workers", workers, 1, self._run.driver.settings.bins)
-        return {**given(options, keywords), "workers": workers}
+        return {**options_of(options, keywords), "workers": workers}
 
     def look_ahead(
         self,
@@ -259,103 +246,13 @@ class Query:
             operator: one operator of a chain, by name or number; by default each of them.
             options: exactly, drift, effort and tell, as for `me.pmc`.
 
-        Returns the outlook of each operator.
+        Returns:
+            The outlook of each operator.
         """
         driver = self._run.driver
         outlooks = look_ahead(driver, operators_of(operator, self._run.operators), history, lo, hi, tau, gamma, options)
         self._mover.prefer("mtm", {at: {"outlook": outlook} for at, outlook in outlooks.items()})
         return {self._run.operators[at]: outlook for at, outlook in outlooks.items()}
-
-    def rebalance(
-        self,
-        tau: float | None = None,
-        options: MoveOptions | None = None,
-        *,
-        operator: str | int | None = None,
-        **keywords: Any,
-    ) -> Migration:
-        """Spread the load over the workers that are there, so that none has more than (1 + tau) times its share.
-
-        Args:
-            tau: without it 0.2, or the smallest that can be kept with bins as they are. One that you name is kept.
-            options: how they are moved, as a value.
-            operator: as for `rescale`.
-            keywords: as for `rescale`.
-
-        Returns:
-            The migration, which runs beside the query.
-
-        Raises:
-            InvalidOption: an option is not one that can be.
-            Infeasible: there is no plan that keeps the `tau` that was named.
-            QueryFailed: the query does not run any more.
-
-        Example:
-            >>> query.rebalance().reason
-            ''
-        """
-        return self._mover.migrate("rebalance", operator, with_tau(tau, options, keywords))
-
-    def plan_rebalance(
-        self,
-        tau: float | None = None,
-        options: MoveOptions | None = None,
-        *,
-        operator: str | int | None = None,
-        **keywords: Any,
-    ) -> Proposal:
-        """What `rebalance` would move if it were asked now; it takes the same, raises the same, and moves nothing.
-
-        Example:
-            >>> query.plan_rebalance(tau=0.5).workers
-            (0, 1)
-        """
-        return self._mover.plan("rebalance", operator, with_tau(tau, options, keywords))
-
-    def move(
-        self,
-        targets: Mapping[BinId, WorkerId] | Mapping[int, int],
-        options: MoveOptions | None = None,
-        *,
-        operator: str | int | None = None,
-        **keywords: Any,
-    ) -> Migration:
-        """Move these bins to these workers.
-
-        Args:
-            targets: the new owner of each bin: {bin: worker}.
-            options: how they are moved, as a value.
-            operator: as for `rescale`.
-            keywords: as for `rescale`, without a planner and without tau.
-
-        Returns:
-            The migration, which runs beside the query.
-
-        Raises:
-            InvalidOption: a bin, a worker or an option is not one that can be.
-            QueryFailed: the query does not run any more.
-
-        Example:
-            >>> query.move({0: 1, 7: 1}).steps[0].moves[0].target
-            1
-        """
-        return self._mover.migrate("move", operator, {**given(options, keywords), "targets": dict(targets)})
-
-    def plan_move(
-        self,
-        targets: Mapping[BinId, WorkerId] | Mapping[int, int],
-        options: MoveOptions | None = None,
-        *,
-        operator: str | int | None = None,
-        **keywords: Any,
-    ) -> Proposal:
-        """What `move` would cost if it were asked now; it takes the same, raises the same, and moves nothing.
-
-        Example:
-            >>> query.plan_move({0: 1, 15: 0}).bins
-            2
-        """
-        return self._mover.plan("move", operator, {**given(options, keywords), "targets": dict(targets)})
 
     def keep_balanced(
         self,

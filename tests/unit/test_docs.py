@@ -83,7 +83,7 @@ MODULES = [name for _, name, _ in pkgutil.walk_packages(meander.__path__, "meand
 @contextmanager
 def given_for(test):
     """What an example of a running query's handle may use: a query that has counted a few words."""
-    if not (test.examples and test.name.startswith("meander.query.Query.")):
+    if not (test.examples and test.name.startswith(("meander.query.Query.", "meander.moves.Moves."))):
         yield {}
         return
     words = me.stream(me.testing.source("word string")).key_by("word").count()

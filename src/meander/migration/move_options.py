@@ -66,16 +66,10 @@ class MoveOptions:
         return {**given, **self.planner_options, **self.schedule_options}
 
 
-def given(options: MoveOptions | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(options: MoveOptions | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """What a verb was given; a keyword counts before a field of the options."""
     if options is None:
         return dict(keywords)
     if not isinstance(options, MoveOptions):
         raise InvalidOption(f"options is {kind(options)}; give me.MoveOptions(...), or keywords such as planner='ssm'")
     return {**options.to_dict(), **keywords}
-
-
-def with_tau(tau: float | None, options: MoveOptions | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """What `rebalance` was given; its own tau counts before that of the options."""
-    chosen = given(options, keywords)
-    return {**chosen, "tau": chosen.get("tau") if tau is None else tau}
