@@ -43,13 +43,17 @@ class Engine:
         self.folder, self.setup, self.tokens, self.local = folder, setup, folder / "tokens", folder / "local"
         for each in (folder / "orders", self.tokens, self.local):
             each.mkdir(parents=True)
-        variables = {}
+        variables, spark = {}, dict(setup.spark)
         if setup.namespace is not None:
             variables["JAVA_HOME"] = str(namespaces.java_home(folder, setup.namespace))
+        if setup.is_networked:
+            self.bridge = namespaces.Bridge.of(folder)
+            self.bridge.add()
+            spark["spark__driver__host"] = self.bridge.driver
         if setup.disk is not None:
             asked = ["mount", "-t", "tmpfs", "-o", f"size={setup.disk}", "meander-test", str(self.local)]
             subprocess.run(asked, check=True)
-        options = {"orders": str(folder / "orders"), "tokens": str(self.tokens), "spark": dict(setup.spark)}
+        options = {"orders": str(folder / "orders"), "tokens": str(self.tokens), "spark": spark}
         self.program = Program(PROGRAM, options, folder / "log", variables)
         self._orders = 0
         self._mark = 0
@@ -97,8 +101,8 @@ class Engine:
         self.program.end()
         if self.setup.disk is not None:
             subprocess.run(["umount", "-l", str(self.local)], check=False)
-        if self.setup.namespace is not None:
-            namespaces.remove_networks(self.folder)
+        if self.setup.is_networked:
+            self.bridge.remove(self.folder)
 
 
 class Feeder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fault.matrix import namespaces
 from streams import kill
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ class Setup:
     spark: tuple[tuple[str, str], ...] = ()
     namespace: str | None = None
     disk: str | None = None
+
+    @property
+    def is_networked(self) -> bool:
+        """Whether each executor has a network of its own."""
+        return self.namespace == namespaces.NETWORK
 
 
 PLAIN = Setup()

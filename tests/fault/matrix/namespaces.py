@@ -1,34 +1,33 @@
 """Executors in namespaces of their own: a `java` that Spark starts them with, and the ways to cut one off.
 
 Spark takes `java` from JAVA_HOME. The one made here starts an executor in a mount namespace, or in a network namespace
-behind a pair of virtual devices, and everything else as it is. Root may do that, and nobody else.
+at a bridge, and everything else as it is. Root may do that, and nobody else.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
-from contextlib import suppress
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 MOUNT = 'exec unshare --mount --propagation slave "$java" "$@"'
 NETWORK = """
-n=$(($$ % 250 + 1)); m=$(($$ / 250 % 250 + 1)); ns=mx$$
+ns=mx$$
 echo $ns >>"$networks"
+own=$subnet.$(($(grep -nx $ns "$networks" | cut -d: -f1) + 1))
 ip netns add $ns
 ip link add ${ns}h type veth peer name ${ns}e netns $ns
-ip addr add 10.$m.$n.1/30 dev ${ns}h
-ip link set ${ns}h up
-ip -n $ns addr add 10.$m.$n.2/30 dev ${ns}e
+ip link set ${ns}h master $bridge up
+ip -n $ns addr add $own/24 dev ${ns}e
 ip -n $ns link set ${ns}e up
 ip -n $ns link set lo up
-ip -n $ns route add default via 10.$m.$n.1
 args=()
 while (($#)); do
     args+=("$1")
-    [[ $1 == --hostname ]] && { args+=(10.$m.$n.2); shift; }
+    [[ $1 == --hostname ]] && { args+=($own); shift; }
     shift
 done
 exec ip netns exec $ns "$java" "${args[@]}"
@@ -39,15 +38,47 @@ NETWORKS = "networks"
 """The file that names the network namespaces of a driver's executors."""
 
 
+@dataclass(frozen=True)
+class Bridge:
+    """What a driver and its executors talk over: executors reach each other too, and this machine forwards nothing."""
+
+    name: str
+    subnet: str
+
+    @classmethod
+    def of(cls, folder: Path) -> Bridge:
+        """The one of the driver that works in this folder."""
+        number = zlib.crc32(bytes(folder))
+        return cls(f"mx{number:08x}", f"10.{number % 250 + 1}.{number // 250 % 250 + 1}")
+
+    @property
+    def driver(self) -> str:
+        """The driver's own address."""
+        return f"{self.subnet}.1"
+
+    def add(self) -> None:
+        """Set it up."""
+        _ip("link", "add", self.name, "type", "bridge")
+        _ip("addr", "add", f"{self.driver}/24", "dev", self.name)
+        _ip("link", "set", self.name, "up")
+
+    def remove(self, folder: Path) -> None:
+        """Remove it, and the namespaces of the executors at it; no process is in one any more."""
+        path = folder / NETWORKS
+        for name in path.read_text().split() if path.exists() else []:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+        subprocess.run(["ip", "link", "del", self.name], check=False)
+
+
 def java_home(folder: Path, way: str) -> Path:
     """A JAVA_HOME whose `java` starts executors in this way."""
     java = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
     script = folder / "java" / "bin" / "java"
     script.parent.mkdir(parents=True)
+    bridge = Bridge.of(folder)
+    names = f"java={java} networks={folder / NETWORKS} bridge={bridge.name} subnet={bridge.subnet}"
     is_other = '[[ "$*" != *CoarseGrainedExecutorBackend* ]]'
-    script.write_text(
-        f'#!/usr/bin/env bash\njava={java} networks={folder / NETWORKS}\n{is_other} && exec "$java" "$@"\n{way}\n'
-    )
+    script.write_text(f'#!/usr/bin/env bash\n{names}\n{is_other} && exec "$java" "$@"\n{way}\n')
     script.chmod(0o755)
     return folder / "java"
 
@@ -58,14 +89,6 @@ def why_not(*commands: str) -> str | None:
         return "namespaces take root"
     missing = [each for each in commands if shutil.which(each) is None]
     return f"there is no command {missing[0]} here" if missing else None
-
-
-def own_address() -> str:
-    """An address of this machine that is not its loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
-        probe.connect(("192.0.2.1", 9))  # sends nothing
-        return str(probe.getsockname()[0])
-    return "127.0.0.1"
 
 
 def hide(pid: int, folder: Path) -> None:
@@ -85,11 +108,8 @@ def _inside(pid: int, *command: str) -> None:
 def set_link(pid: int, state: str) -> None:
     """Cut the network between an executor and everybody else (down), or mend it (up)."""
     name = subprocess.run(["ip", "netns", "identify", str(pid)], check=True, capture_output=True, text=True).stdout
-    subprocess.run(["ip", "link", "set", f"{name.strip()}h", state], check=True)
+    _ip("link", "set", f"{name.strip()}h", state)
 
 
-def remove_networks(folder: Path) -> None:
-    """Remove the network namespaces of the executors that were started from here; no process is in one any more."""
-    path = folder / NETWORKS
-    for name in path.read_text().split() if path.exists() else []:
-        subprocess.run(["ip", "netns", "del", name], check=False)
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)

@@ -26,7 +26,7 @@ IMPATIENT = Setup(
     )
 )
 MOUNTED = Setup(namespace=namespaces.MOUNT)
-NETWORKED = Setup(namespace=namespaces.NETWORK, spark=(("spark__driver__host", namespaces.own_address()),))
+NETWORKED = Setup(namespace=namespaces.NETWORK)
 
 
 def victim(scene: Scene, held: Held, whose: str) -> int:
