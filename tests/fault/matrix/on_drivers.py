@@ -61,6 +61,7 @@ class StopDriver(Fault):
                 scene.go_on()
                 scene.replace_driver(None)
                 scene.engine.wait("started")
+                scene.feeder.limit = None  # an idle query gets rows again, so that the new driver has batches
                 scene.wait_for_batches(scene.feeder.begun + 2)
             else:
                 time.sleep(STOPPED_S)
