@@ -16,8 +16,9 @@ from meander.cli.show import AnswerFormat
 from meander.clock import ManualClock
 from meander.engine.driver import hook as hooks
 from meander.engine.driver.ports import OutputLost
+from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
-from meander.errors import Fenced, ForeignCheckpoint, QueryFailed
+from meander.errors import Damaged, Fenced, ForeignCheckpoint, QueryFailed
 from meander.store.location import Location
 from meander.store.manifest import read_entry
 from meander.store.reader import Reader
@@ -391,3 +392,37 @@ def test_the_ticker_does_not_take_our_own_manifest_for_another_drivers(life):
         look.join()
     assert driver.loop.failure is None
     driver.log.location = inner
+
+
+# --- what a driver fails of that was replaced ------------------------------------------------------
+
+
+def test_a_replaced_driver_says_so_whatever_it_meets(life, monkeypatch):
+    h = life.begin()
+    h.batch(rows_at(1))
+    first, stream = h.driver, h.stream
+    h.restart()
+    h.batch(rows_at(2))
+
+    def misses(*_):
+        raise Damaged("a state file is missing")
+
+    monkeypatch.setattr(first.loop.attempts, "run", misses)
+    with pytest.raises(Fenced, match="has taken over"):
+        stream.put(pa.Table.from_pylist(rows_at(2), h.launch.jobs.schema))
+    assert isinstance(first.loop.failure, Fenced)
+    assert isinstance(first.loop.failure.__cause__, Damaged)
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_stream_that_fails_beside_another_drivers_has_been_replaced(life, monkeypatch, is_replaced):
+    h = life.begin()
+    run = QueryRun(h.launch)
+    h.driver, h.stream = run.driver, run.stream
+    h.batch(rows_at(1))
+    if is_replaced:
+        h.restart()
+    of_spark = QueryFailed("Multiple streaming queries are concurrently using the checkpoint")
+    monkeypatch.setattr(run.stream, "failure", lambda: of_spark)
+    problem = run.exception()
+    assert isinstance(problem, Fenced) if is_replaced else problem is of_spark

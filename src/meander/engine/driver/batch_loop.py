@@ -23,7 +23,7 @@ from meander.engine.driver.monitor import Monitor
 from meander.engine.driver.ports import BatchStream, OutputLost, Rows, SinkToken
 from meander.engine.driver.settings import Settings
 from meander.engine.driver.version_progress import VersionProgress
-from meander.errors import CheckpointError, QueryFailed
+from meander.errors import CheckpointError, Fenced, QueryFailed
 from meander.migration.movable import VersionTime
 from meander.store.entries import Announcement, Commit, Json
 from meander.store.identity import is_done
@@ -101,9 +101,26 @@ class BatchLoop:
         """Let a hook make the versions of a batch, or none; the caller holds the lock."""
         self.hook = hook
 
-    def fail(self, problem: Exception) -> None:
-        """The query has failed of this, unless it had failed before."""
-        self.failure = self.failure or problem
+    def fail(self, problem: Exception) -> Exception:
+        """The query has failed of this, unless it had failed before; the caller holds the lock.
+
+        Where another driver has taken over, that is why, whatever this one met: its successor sweeps files and writes
+        Spark's logs too.
+        """
+        if self.failure is None:
+            self.failure = self._takeover() or problem
+            if self.failure is not problem:
+                self.failure.__cause__ = problem
+        return self.failure
+
+    def _takeover(self) -> Exception | None:
+        try:
+            self.log.check()
+        except Fenced as fenced:
+            return fenced
+        except CheckpointError:
+            return None
+        return None
 
     # --- batches of the stream -------------------------------------------------------------
 
@@ -119,8 +136,10 @@ class BatchLoop:
         except Stopped:
             raise
         except Exception as problem:
-            self.fail(problem)
-            raise
+            failure = self.fail(problem)
+            if failure is problem:
+                raise
+            raise failure from problem
         finally:
             self.lock.release()
 
@@ -330,18 +349,19 @@ class Ticker:
         if loop.stopping or loop.failure:
             return False
         if stream is None or not stream.is_active:
-            try:
-                with loop.lock:  # or the version that is being made would look like another driver's
+            with loop.lock:  # or the version that is being made would look like another driver's
+                try:
                     loop.log.check()  # it has ended without us: perhaps another driver has taken over
-            except CheckpointError as fenced:
-                loop.fail(fenced)
+                except CheckpointError as fenced:
+                    loop.fail(fenced)
             return False
         if stream.is_quiet and (loop.is_idle or loop.ticks_go_on) and loop.wants_tick:
             try:
                 loop.tick_if_wanted()
             except Exception as problem:
                 # Nobody else would notice: a query whose ticks have failed has failed, and brings no more batches.
-                loop.fail(problem)
+                with loop.lock:
+                    loop.fail(problem)
                 stream.stop()
                 return False
         return True

@@ -105,9 +105,13 @@ class QueryRun:
         """Why the query has failed, or None."""
         loop = self.driver.loop
         failure = self._failure or loop.failure
-        if failure is not None:
+        if failure is not None or loop.stopping:
             return failure
-        return None if loop.stopping else self.stream.failure()
+        of_stream = self.stream.failure()
+        if of_stream is None:
+            return None
+        with loop.lock:
+            return loop.fail(of_stream)
 
     def check_active(self, what: str) -> None:
         """Raise `QueryFailed` where the query does not run."""
