@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import meander as me
+from kills import Killed, changes
 from meander.clock import ManualClock
 from meander.engine.driver.ports import OutputLost
 from meander.engine.driver.run import QueryRun
@@ -30,10 +31,6 @@ from meander.testing.stream import InProcessLaunch
 from streams import as_ints
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 class TableFiles(Files):
@@ -145,31 +142,6 @@ def test_state_offsets_and_files_go_back_together_and_what_comes_again_gives_the
     case.start().put(5)
     case.check(8)
     assert sorted(case.sink.calls) == [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
-
-
-def changes(monkeypatch, until=None):
-    """Count every change to a file of the checkpoint and of the output; at number `until` the process ends."""
-    count = [0]
-
-    def step(function):
-        def call(*arguments, **options):
-            if count[0] == until:
-                raise Killed
-            count[0] += 1
-            return function(*arguments, **options)
-
-        return call
-
-    def delete(self, paths):
-        for path in [paths] if isinstance(paths, str) else list(paths):
-            one(self, path)
-
-    one = step(Location.delete)
-    monkeypatch.setattr(Location, "write", step(Location.write))
-    monkeypatch.setattr(Location, "create", step(Location.create))
-    monkeypatch.setattr(Location, "delete", delete)
-    monkeypatch.setattr(Path, "rename", step(Path.rename))
-    return count
 
 
 def with_six_versions(folder):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from meander.route.schema import schema
 from meander.state.frames import frame_of
 from meander.state.spec import TableSpec
 from meander.state.table import Table
+from meander.store.evolution import OptionRule
 from meander.types import BinId
 
 TIMER = "__timer"
@@ -64,6 +65,14 @@ class MapWithState(BinnedOperator):
     """
 
     name = "map_with_state"
+    rules: ClassVar = {
+        "lateness_us": OptionRule("timers that have fired stay so"),
+        "timeout_us": OptionRule(
+            "a key that has no further row ends when it was to end",
+            lambda then, now: then is not None and now is not None,
+            "the timers that are set are of another kind",
+        ),
+    }
 
     def __init__(
         self,
@@ -135,8 +144,8 @@ class MapWithState(BinnedOperator):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The column of event time, which timers are times of."""
-        return {"time": self.time}
+        """The column of event time, which timers are times of, how far they wait, and how long keys may be silent."""
+        return {"time": self.time, "lateness_us": self.lateness, "timeout_us": self.timeout}
 
     def _due(self, table: Table, now: Now) -> Words:
         if self.time is None or now.frontier is None:

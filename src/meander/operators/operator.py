@@ -22,6 +22,7 @@ from meander.errors import InvalidOption, MeanderError
 from meander.route.keys import Keys, KeyType
 from meander.state.spec import TableSpec
 from meander.state.table import Table
+from meander.store.evolution import OptionRule
 from meander.types import BinId
 
 ALL = "__all"
@@ -83,6 +84,10 @@ class BinnedOperator(ABC):
     """How far the frontier stays behind the newest event time, in microseconds."""
     stores: tuple[str, ...] = ()
     """The tables that keep the rows of each input, where there is more than one."""
+    rules: ClassVar[Mapping[str, OptionRule]] = {}
+    """Which options may be others at the next start; all others stay as they are for good."""
+    converters: Mapping[str, Callable[[pa.Table], Any]] = {}
+    """What brings the rows of a table to its newest layout, where a function of the user's does."""
 
     @abstractmethod
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
@@ -98,12 +103,12 @@ class BinnedOperator(ABC):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that change what the state means, in JSON's types."""
+        """The options that a checkpoint knows, in JSON's types: those of `rules`, and those that are for good."""
         return {}
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What must not change between restarts, in JSON's types."""
+        """What the operator is to a checkpoint, in JSON's types; see `meander.store.evolution.judge`."""
         return {
             "operator": self.name,
             "key": [[name, str(kind)] for name, kind in self.key.fields],
@@ -115,6 +120,7 @@ class BinnedOperator(ABC):
                 for spec in self.tables
             },
             "options": self.options,
+            "output": [[field.name, str(field.type)] for field in self.output],
         }
 
 

@@ -138,7 +138,7 @@ def _commit(rollback: Rollback, past: Commit, last: Commit, time_ms: int) -> Com
     """The version that a rollback is: state and event time of the older one, owners and plans of the last one."""
     operators = tuple(
         OperatorCommit(then.frontier, now.owner, newest=then.newest, seen=then.seen)
-        for then, now in zip(past.operators, last.operators, strict=True)
+        for then, now in zip(past.operators, last.operators, strict=False)  # operators may have come since
     )
     journal = {name: value for name, value in (last.journal or {}).items() if name != "hook"}
     return Commit(

@@ -69,6 +69,7 @@ class Control(NamedTuple):
         wave: (k, n) says that only bins k, k + n, k + 2n, .. come this time.
         fsync: make what is written survive a loss of power.
         inline: output of at most so many bytes travels in the report.
+        layouts: all layouts of the operator's tables, oldest first, where some file is of an older one than the last.
     """
 
     token: Token
@@ -93,6 +94,7 @@ class Control(NamedTuple):
     wave: tuple[int, int] = (0, 1)
     fsync: bool = False
     inline: int = 1 << 20
+    layouts: tuple[Json, ...] = ()
 
     def to_bytes(self) -> bytes:
         """The message as it travels."""
@@ -108,7 +110,7 @@ class Control(NamedTuple):
         message = json.loads(data)
         bins = message["bins"]
         message["token"] = Token(*message["token"])
-        for name in ("advance", "copy", "wave"):
+        for name in ("advance", "copy", "wave", "layouts"):
             message[name] = tuple(message[name])
         for name in ("owned", "held", "loadable", "snapshot"):
             message[name] = None if message[name] is None else unpack(message[name], bins)
