@@ -169,6 +169,27 @@ def test_an_operator_is_added_at_the_end():
         assert set(h.query.assignment) == {"0:aggregate", "1:top_k"}
 
 
+def test_a_rollback_takes_an_operator_away_with_its_migration():
+    batches = orders()
+    with me.testing.harness(OLD, bins=8) as h:
+        for batch in batches[:3]:
+            h.batch(batch)
+        h.restart(LONGER, evolve="add", renames=RENAMES)
+        h.batch(batches[3])
+        h.query.rescale(4, schedule="fluid", operator="1:top_k")
+        h.batch(batches[4])
+        assert h.driver.log.last.journal["migration"]
+        me.checkpoint(h.driver.settings.checkpoint).rollback(to=2, take_over=True)
+        with pytest.raises(ChangedQuery, match="had the aggregate 'paid'|has the operators aggregate, the query has"):
+            h.restart(LONGER)
+        h.restart(OLD)
+        h.batch(batches[3])
+        h.restart(LONGER, evolve="add", renames=RENAMES)
+        h.batch(batches[4])
+        h.idle()
+        assert state_of(h) == recount(batches[:5], 4)
+
+
 def test_a_tick_that_was_announced_is_made_by_the_longer_query():
     times = me.stream(me.testing.source("user string, at timestamp")).key_by("user")
     window = times.window("at", "10s").count()

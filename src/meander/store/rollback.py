@@ -140,7 +140,10 @@ def _commit(rollback: Rollback, past: Commit, last: Commit, time_ms: int) -> Com
         OperatorCommit(then.frontier, now.owner, newest=then.newest, seen=then.seen)
         for then, now in zip(past.operators, last.operators, strict=False)  # operators may have come since
     )
-    journal = {name: value for name, value in (last.journal or {}).items() if name != "hook"}
+    dropped = {"hook"}
+    if len(past.operators) < len(last.operators):  # what moves may be bins of an operator that goes
+        dropped |= {"migration", "control"}
+    journal = {name: value for name, value in (last.journal or {}).items() if name not in dropped}
     return Commit(
         rollback.number, past.batch, past.tick, past.query, past.offsets, operators,
         time_ms=time_ms, journal=journal, undoes=rollback.undoes,
