@@ -128,6 +128,7 @@ CASES = [
     ),
     (Aggregate, "by", {"named": LAST, "by": "at"}, {"named": LAST, "by": "then"}, REFUSED),
     (Aggregate, "by", {}, {"named": {"n": "count", "a": ("last", "price")}, "by": "at"}, EVOLVES),
+    (Aggregate, "by", {"named": {"l": LIST}}, {"named": {"l": LIST, **LAST}, "by": "at"}, REFUSED),
     (Window, "time", {}, {"time": "then"}, REFUSED),
     (Window, "size", {}, {"size": "20s"}, REFUSED),
     (Window, "slide", {}, {"slide": "5s"}, REFUSED),
@@ -309,6 +310,20 @@ def test_columns_tables_keys_and_operators_are_renamed():
     for missing in renames:
         with pytest.raises(ChangedQuery):
             judged(then, now, "add", {old: new for old, new in renames.items() if old != missing})
+
+
+def test_columns_of_the_input_and_of_the_operator_before_are_renamed():
+    rows = ROWS.set(1, pa.field("cost", pa.int64())).set(2, pa.field("ts", ROWS.field("at").type))
+    then = OF[Window](named={"n": ("sum", "price")})
+    now = Window(rows, ["user"], time="ts", size="10s", named={"n": ("sum", "cost")})
+    with pytest.raises(ChangedQuery, match=r"had the aggregate n=\[\"sum\", \"price\"\] and now has n="):
+        judged(then, now, "add", {"at": "ts"})
+    with pytest.raises(ChangedQuery, match='had time="at" and now has time="ts"'):
+        judged(then, now, "add", {"price": "cost"})
+    assert judged(then, now, "add", {"price": "cost", "at": "ts"}).is_new
+    then, now = OF[TopK](), TopK(rows, ["user"], 3, "cost")
+    answer = judged(then, now, "add", {"price": "cost", "at": "ts"})
+    assert sources(answer)["top"] == ("top", {"cost": "price", "ts": "at", "then": "then"})
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def changed(path, value):
         ),
         ([changed(["options", "size_us"], 5)], 256, "had size_us=60000000 and now has size_us=5"),
         ([changed(["options", "new"], [1])], 256, r"had new=null and now has new=\[1\]"),
-        ([changed(["tables", "more"], {})], 256, "has a new table 'more'"),
+        ([changed(["tables", "more"], {"key": [], "values": []})], 256, "has a new table 'more'"),
         ([changed(["tables", "sums"], None)], 256, "had the table 'sums' and has it no more"),
         (
             [changed(["tables", "sums", "values"], [["n", "double"]])],

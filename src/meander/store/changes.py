@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,6 +21,8 @@ PARTS = ("rest", "sum", "sum.rest", "count", "squares", "squares.rest", "values"
 
 ONE_ROW = ("first", "last")
 """Aggregates that all come from one row: what a further one had in that row is not known."""
+
+LISTS = "collect_list"
 
 _KNOWN = ("operator", "key", "tables", "options")
 
@@ -50,7 +52,8 @@ class OperatorChange:
         aggregates = self.now.get("options", {}).get("aggregates", {})
         tables = self.now.get("tables", {})
         columns = [column for table in tables.values() for column, _ in (*table["key"], *table["values"])]
-        return name in (self.now.get("operator"), *aggregates, *tables, *columns)
+        named = (self.now.get("operator"), *aggregates, *tables, *columns, *_texts(self.now.get("options", {})))
+        return name in named
 
     @cached_property
     def _used(self) -> set[str]:
@@ -61,9 +64,14 @@ class OperatorChange:
             self._table_names,
             *(self._column_names(now) for now in self._tables_now),
         ]
-        return {old for place in places for old in place} | {
-            f"{then}.{old}" for then, now in self._kept_tables for old in self._column_names(now)
-        }
+        scoped = {f"{then}.{old}" for then, now in self._kept_tables for old in self._column_names(now)}
+        return {old for place in places for old in place} | scoped | {*self._of_options}
+
+    @property
+    def _of_options(self) -> dict[str, str]:
+        """New names by old ones, of columns of the input that options name."""
+        sides = (self.then, self.now)
+        return self._renamed(*([*_texts(side.get("options", {}))] for side in sides))
 
     def _renamed(self, then: Iterable[Any], now: Iterable[Any], scope: str | None = None) -> dict[str, str]:
         """New names by old ones, of the names of one place."""
@@ -185,12 +193,9 @@ class OperatorChange:
         if before != after and self._with_renamed_key(before) != after:
             self.refuse(f"was keyed by {_columns(before)} and is now keyed by {_columns(after)}")
 
-    def _with_renamed_key(self, key: Any) -> Any:
+    def _with_renamed_key(self, key: Sequence[Sequence[str]] | None) -> list[list[str]]:
         names = self._renamed(self._key_names(self.then), self._key_names(self.now))
-        try:
-            return [[names.get(name, name), kind] for name, kind in key]
-        except (TypeError, ValueError):
-            return key
+        return [[names.get(name, name), kind] for name, kind in key or ()]
 
     def _check_aggregates(self) -> None:
         then, now = self._aggregates(self.then), self._aggregates(self.now)
@@ -199,7 +204,7 @@ class OperatorChange:
         for name, state in before.items():
             if name not in now:
                 self.refuse(f"had the aggregate {name!r} and has it no more", _rename_advice(name, [*now], [*before]))
-            if state != now[name]:
+            if _with_names(state, self._of_options) != now[name]:
                 self.refuse(f"had the aggregate {name}={_short(state)} and now has {name}={_short(now[name])}")
         for name in now:
             if name in before:
@@ -211,32 +216,28 @@ class OperatorChange:
 
     def _check_tables(self, converted: Sequence[str]) -> None:
         kept = dict(self._kept_tables)
-        for name, table in self.then.get("tables", {}).items():
+        for name in self.then.get("tables", {}):
             if name not in kept:
                 missing = [each for each in self._tables_now if each not in kept.values()]
                 self.refuse(f"had the table {name!r} and has it no more", _rename_advice(name, missing, []))
-            now = self._tables_now[kept[name]]
-            if not _is_table(table) or not _is_table(now):
-                if table != now:
-                    self.refuse(f"had {_short(table)} in the tables {name!r} and now has {_short(now)}")
-                continue
-            gone, other, new = self._difference(kept[name])
-            is_other_key = self._with_renamed_key(table["key"]) != now["key"]
-            if is_other_key or ((gone or other) and kept[name] not in converted):
-                advice = NEXT if is_other_key else self._column_advice(kept[name], gone, new)
-                self.refuse(f"had {_table(table)} in the table {name!r} and now has {_table(now)}", advice)
-            self.added += new
-            before, after = self._columns(kept[name])
-            if kept[name] in converted:
-                self.notes.append(f"{self.who} has the rows of table {name!r} converted")
-            elif not self._aggregates(self.now):
-                self._additions += [f"has a new column {column!r} in the table {kept[name]!r}" for column in new]
-            if not (gone or other or new) and [*before] != [*after]:
-                order = f"has the columns of table {kept[name]!r} in another order"
-                self.notes.append(f"{self.who} {order}")
-        for name in self._tables_now:
-            if name not in kept.values():
-                self._additions.append(f"has a new table {name!r}")
+            self._check_table(name, kept[name], kept[name] in converted)
+        self._additions += [f"has a new table {name!r}" for name in self._tables_now if name not in kept.values()]
+
+    def _check_table(self, then: str, name: str, is_converted: bool) -> None:
+        table, now = self.then["tables"][then], self._tables_now[name]
+        gone, other, new = self._difference(name)
+        is_other_key = self._with_renamed_key(table["key"]) != now["key"]
+        if is_other_key or ((gone or other) and not is_converted):
+            advice = NEXT if is_other_key else self._column_advice(name, gone, new)
+            self.refuse(f"had {_table(table)} in the table {then!r} and now has {_table(now)}", advice)
+        self.added += new
+        before, after = self._columns(name)
+        if is_converted:
+            self.notes.append(f"{self.who} has the rows of table {name!r} converted")
+        elif not self._aggregates(self.now):
+            self._additions += [f"has a new column {column!r} in the table {name!r}" for column in new]
+        if not (gone or other or new) and [*before] != [*after]:
+            self.notes.append(f"{self.who} has the columns of table {name!r} in another order")
 
     def _column_advice(self, table: str, gone: Sequence[str], new: Sequence[str]) -> str:
         if gone and new:
@@ -247,7 +248,9 @@ class OperatorChange:
         then, now = self.then.get("options", {}), self.now.get("options", {})
         for name in sorted({*then, *now}):
             old, new = _in_both(then.get(name), now.get(name))
-            if old == new or name == "aggregates" or (name == "by" and (is_converted or old is None)):
+            if new in (old, _with_names(old, self._of_options)) or name == "aggregates":
+                continue
+            if name == "by" and (is_converted or (old is None and not self._has_lists)):
                 continue
             said = f"had {name}={_short(old)} and now has {name}={_short(new)}"
             rule = rules.get(name)
@@ -255,6 +258,11 @@ class OperatorChange:
                 reason = f": {rule.reason}" if rule is not None and rule.reason else ""
                 self.refuse(f"{said}{reason}")
             self.notes.append(f"{self.who} {said}: {rule.note}")
+
+    @property
+    def _has_lists(self) -> bool:
+        """Whether there are lists, which are in order of `by` where there is one."""
+        return any(state[0] == LISTS for state in self._aggregates(self.then).values())
 
     def _check_rest(self) -> None:
         for name in sorted({*self.then, *self.now} - {*_KNOWN}):
@@ -291,12 +299,24 @@ def _in_both(then: Any, now: Any) -> tuple[Any, Any]:
     return {name: then[name] for name in names}, {name: now[name] for name in names}
 
 
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in the values of options."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+
+
+def _with_names(value: Any, names: Mapping[str, str]) -> Any:
+    """The value of an option with other names of columns."""
+    if isinstance(value, str):
+        return names.get(value, value)
+    return [_with_names(each, names) for each in value] if isinstance(value, list) else value
+
+
 def _is_state_of(column: str, aggregate: str) -> bool:
     return column == aggregate or any(column == f"{aggregate}.{part}" for part in PARTS)
-
-
-def _is_table(table: Any) -> bool:
-    return isinstance(table, dict) and set(table) == {"key", "values"}
 
 
 def _columns(columns: Any) -> str:
