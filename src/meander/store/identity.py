@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from meander.errors import ChangedQuery, CheckpointError, Damaged, Exists, ForeignCheckpoint, InvalidOption
+from meander.pictures import many
 from meander.store import spark_logs
 from meander.store.files import seal, unseal
 from meander.store.location import Location
@@ -99,7 +100,9 @@ class Identity:
     def check(stored: Identity, now: Identity) -> None:
         """Raise ChangedQuery, saying what differs, unless the state of the one is the state of the other."""
         if now.bins != stored.bins:
-            raise ChangedQuery(f"the checkpoint has {stored.bins} bins, not {now.bins}; give bins={stored.bins}")
+            raise ChangedQuery(
+                f"the checkpoint has {many(stored.bins, 'bin')}, not {now.bins}; give bins={stored.bins}"
+            )
         if len(now.operators) != len(stored.operators):
             then, this = (" -> ".join(_names(each)) or "none" for each in (stored, now))
             raise ChangedQuery(f"the checkpoint has the operators {then}, the query has {this}; {_NEXT}")

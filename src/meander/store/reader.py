@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import compute as pc
 
 from meander.errors import CheckpointError, Damaged, InvalidOption
+from meander.pictures import many
 from meander.state.spec import BIN, DELETED
 from meander.store.entries import Commit
 from meander.store.files import read_side, read_state
@@ -68,7 +69,7 @@ class Reader:
             return matches[0]
         choices = ", ".join(f"{operator} ({name})" for operator, name in enumerate(names))
         if matches:
-            raise InvalidOption(f"{len(matches)} operators are named {wanted}; give the number: {choices}")
+            raise InvalidOption(f"{many(len(matches), 'operator')} are named {wanted}; give the number: {choices}")
         raise InvalidOption(f"there is no operator {wanted!r}; there are {choices}")
 
     def table(self, operator: int, wanted: str | None = None) -> str:
