@@ -21,6 +21,7 @@ from meander.engine.driver.monitor import Loads, Monitor
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Cluster, Jobs
 from meander.engine.driver.settings import Settings
+from meander.logs import about
 from meander.migration.coordinator import Coordinator
 from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings, Owners
@@ -78,7 +79,9 @@ class Driver:
         self.event_time = EventTime(
             [*(each.frontier for each in done), *[None] * new], [*(each.seen for each in done), *[None] * new]
         )
-        self.events: EventLog = before.events if before else EventLog(self.clock, background)
+        self.name = settings.name or (last.query if last else None)
+        """What the query is called; its id where it has no name, None before its first version."""
+        self.events: EventLog = before.events if before else EventLog(self.clock, background, self.name)
         self.record = BinRecord(owners, log.index.version)
         self.holdings = Holdings()
         self.coordinator: Coordinator = Coordinator(
@@ -103,10 +106,11 @@ class Driver:
             requested: the number of workers that the user named, if any.
             moved: steps that take effect at once.
         """
-        if moved is not None:
-            self.coordinator.take_over(moved)
-        self.coordinator.start(requested, self.settings.workers)
-        self.attempts.settle()
+        with about(query=self.name):
+            if moved is not None:
+                self.coordinator.take_over(moved)
+            self.coordinator.start(requested, self.settings.workers)
+            self.attempts.settle()
         return self
 
     def loads(self, operator: int) -> Loads:
