@@ -89,6 +89,7 @@ class PlainSpark:
         self.refuses: set[tuple[int, str]] = set()
         """Partitions that do not follow to an executor."""
         self.gateway, self.spark = self, SimpleNamespace(streams=SimpleNamespace(active=[]))
+        self.name = "words"
         self.query = SimpleNamespace(id=QUERY, runId=RUN, name="words", isActive=True)
         self.operators = (StatefulOperator(0, "count", ("default",), partitions, 0),)
         self.lock = threading.RLock()

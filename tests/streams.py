@@ -124,6 +124,10 @@ class Several(Sink):
     def __init__(self, *sinks: Any) -> None:
         self.sinks = sinks
 
+    def begin(self, *query: Any) -> None:
+        for sink in self.sinks:
+            sink.begin(*query)
+
     def prepare(self, *version: Any) -> list[Any]:
         return [sink.prepare(*version) for sink in self.sinks]
 

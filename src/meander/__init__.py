@@ -21,7 +21,7 @@ The packages, inner ones first; each may use only those above it:
 
     errors, types, options,   what can go wrong; bins, workers, moves; reading what users give; time;
     clock, kernel, progress   compiled inner loops; how far long work is;
-    pictures                  what notebooks show of a value
+    pictures, logs            what notebooks show of a value; what records of the log are about
     measure                   load imbalance, waiting time
     planning                  what to move           scheduling    in which steps
     route                     key -> hash -> bin, the same as in Spark's JVM

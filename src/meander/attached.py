@@ -32,7 +32,7 @@ from meander.native.internals import Internals
 from meander.native.observation import Observation
 from meander.native.placement import StatePlacement, is_loaded
 from meander.native.publish import Publication
-from meander.options import positive, whole, worker_id
+from meander.options import mapping, positive, whole, worker_id
 from meander.pictures import many
 from meander.types import WorkerId
 
@@ -50,12 +50,25 @@ def attach(
     """See and steer where the state of a running query is; the query goes on as it is.
 
     Args:
-        query: what `writeStream.start()` returned, with at least one stateful operator: an aggregate,
-            dropDuplicates, a join of two streams, applyInPandasWithState, transformWithState.
+        query: what `writeStream.start()` returned, with at least one stateful operator: an aggregate, dropDuplicates, a
+            join of two streams, applyInPandasWithState, transformWithState.
         within_s: how long to wait for its first batch to end.
         publish: let `meander native top`, of the same user on this machine, show what is observed.
-        locality_wait: for as long as it is attached, Spark waits so long for a task's place ("20s") before an idle
-            executor takes it, and with it the state: for queries whose stages take longer than spark.locality.wait.
+        locality_wait: for as long as it is attached, Spark waits so long for a task's place, as in "20s", before an
+            idle executor takes the task and its state. For queries whose stages take longer than spark.locality.wait.
+
+    Returns:
+        The query, to be looked at and steered; also a context manager that detaches in the end.
+
+    Raises:
+        InvalidOption: it is no running query of a classic session, has no state, or a Spark we do not know.
+        QueryFailed: it does not run, or has ended no batch within that time.
+
+    Example:
+        >>> attached = me.attach(counting)
+        >>> attached.query is counting
+        True
+        >>> attached.detach()
     """
     internals = Internals.of(query)
     if locality_wait is not None:
@@ -103,8 +116,8 @@ class Attached(Moves[str | int]):
 
     def __repr__(self) -> str:
         state = "running" if self.query.isActive else "ended"
-        name = self.query.name or self.query.id
-        return f"<Attached {name}: {many(len(self.executors), 'executor')}, {self._engine.bins} partitions, {state}>"
+        executors, partitions = many(len(self.executors), "executor"), many(self._engine.bins, "partition")
+        return f"<Attached {self._engine.name}: {executors}, {partitions}, {state}>"
 
     # --- what one sees -----------------------------------------------------------------------
 
@@ -134,7 +147,18 @@ class Attached(Moves[str | int]):
         return list(self._engine.events.entries)
 
     def observe(self) -> Observation:
-        """Where each state partition is, how large, how busy, and how unevenly that is spread; print it."""
+        """Where each state partition is, how large, how busy, and how unevenly that is spread; print it.
+
+        Returns:
+            The query as it was after its last batch.
+
+        Raises:
+            QueryFailed: the query has ended, or was detached from.
+
+        Example:
+            >>> {each.executor for each in attached.observe().partitions}
+            {'0'}
+        """
         self._engine.check_active("look at it")
         return self._placement.observe()
 
@@ -156,13 +180,36 @@ class Attached(Moves[str | int]):
         Raises:
             InvalidOption: an option is not one that can be, or Spark runs in local mode.
             QueryFailed: the query does not run any more.
+
+        Example:
+            >>> attached.spread().wait()
+            True
+            >>> sorted(attached.assignment["0:count"])
+            ['0', '0', '1', '1', '2', '2']
         """
         return self._migrate("rebalance", operator, _evenly(options, keywords))
 
     def plan_spread(
         self, options: MoveOptions | None = None, *, operator: str | int | None = None, **keywords: Any
     ) -> Proposal:
-        """What `spread` would move if it were asked now; it takes the same, raises the same, and moves nothing."""
+        """What `spread` would move if it were asked now; moves nothing.
+
+        Args:
+            options: as for `spread`.
+            operator: as for `spread`.
+            keywords: as for `spread`.
+
+        Returns:
+            The plan, the steps, and what they cost.
+
+        Raises:
+            InvalidOption: as for `spread`.
+            QueryFailed: the query does not run any more.
+
+        Example:
+            >>> attached.plan_spread().bins
+            4
+        """
         return self._plan("rebalance", operator, _evenly(options, keywords))
 
     def rescale(self, executors: int, options: MoveOptions | None = None, **keywords: Any) -> Migration:
@@ -182,11 +229,34 @@ class Attached(Moves[str | int]):
         Raises:
             InvalidOption: the number of executors, or an option, is not one that can be; or Spark runs in local mode.
             QueryFailed: the query does not run any more.
+
+        Example:
+            >>> attached.rescale(2).wait()
+            True
+            >>> len(attached.executors)
+            2
         """
         return self._migrate("rescale", None, self._rescaled(executors, options, keywords))
 
     def plan_rescale(self, executors: int, options: MoveOptions | None = None, **keywords: Any) -> Proposal:
-        """What `rescale` would move if it were asked now; executors that are not there yet get made-up numbers."""
+        """What `rescale` would move if it were asked now; executors that are not there yet get made-up numbers.
+
+        Args:
+            executors: as for `rescale`.
+            options: as for `rescale`.
+            keywords: as for `rescale`.
+
+        Returns:
+            The plan, the steps, and what they cost.
+
+        Raises:
+            InvalidOption: as for `rescale`.
+            QueryFailed: the query does not run any more.
+
+        Example:
+            >>> attached.plan_rescale(2).bytes > 0
+            True
+        """
         return self._plan("rescale", None, self._rescaled(executors, options, keywords))
 
     def _rescaled(self, executors: int, options: MoveOptions | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +270,7 @@ class Attached(Moves[str | int]):
         most = self._engine.bins
         if count > most:
             raise InvalidOption(
-                f"{count} executors cannot share {most} state partitions; the number of partitions is fixed by "
+                f"{count} executors cannot share {many(most, 'state partition')}; the number of partitions is fixed by "
                 "spark.sql.shuffle.partitions at the query's first start"
             )
         return {**options_of(options, keywords), "workers": count}
@@ -213,8 +283,8 @@ class Attached(Moves[str | int]):
         Args:
             executor: its id, as `observe()` prints it.
             options: how they are moved, as a value.
-            keywords: as for `rebalance`.
             release: let it go then. Without it, it stays empty until `refill` is called for it.
+            keywords: as for `rebalance`.
 
         Returns:
             The migration, which runs beside the query.
@@ -222,6 +292,12 @@ class Attached(Moves[str | int]):
         Raises:
             InvalidOption: there is no such executor, it is the last one, or an option is not one that can be.
             QueryFailed: the query does not run any more.
+
+        Example:
+            >>> attached.drain("0").wait()
+            True
+            >>> "0" in attached.assignment["0:count"]
+            False
         """
         self._placement.check_placeable()
         name = str(executor)
@@ -241,7 +317,14 @@ class Attached(Moves[str | int]):
         return migration
 
     def refill(self, executor: str | int) -> None:
-        """Let an executor that was drained take part again, from the next rebalance on."""
+        """Let an executor that was drained take part again, from the next rebalance on.
+
+        Args:
+            executor: its id.
+
+        Example:
+            >>> attached.refill("0")
+        """
         self._placement.draining.discard(str(executor))
 
     def keep_balanced(
@@ -266,6 +349,19 @@ class Attached(Moves[str | int]):
             every: seconds between looks; by default it looks at every batch.
             options: of "straggler" aim, window, gamma, rest, least, most, utilisation; of "threshold" tau, slack,
                 looks, rest_batches, gain; planner, and what the planner and the schedule take, as for `rebalance`.
+
+        Returns:
+            The balancer, which looks in a thread of its own.
+
+        Raises:
+            InvalidOption: an option is not one that can be, or Spark runs in local mode.
+            QueryFailed: the query does not run any more.
+
+        Example:
+            >>> balancer = attached.keep_balanced("threshold", every=60)
+            >>> balancer.is_active
+            True
+            >>> balancer.stop()
         """
         self._engine.check_active("keep it balanced")
         self._placement.check_placeable()
@@ -286,7 +382,13 @@ class Attached(Moves[str | int]):
         return self._balancer
 
     def detach(self) -> None:
-        """Look no more and steer no more; the query goes on, with its state where it is."""
+        """Look no more and steer no more; the query goes on, with its state where it is.
+
+        Example:
+            >>> attached.detach()
+            >>> attached.query.isActive
+            True
+        """
         if self._balancer is not None:
             self._balancer.stop()
         if self.migration is not None:
@@ -308,7 +410,8 @@ class Attached(Moves[str | int]):
 
     def _owners(self, targets: Mapping[Any, Any]) -> dict[int, int]:
         self._placement.check_placeable()
-        return {each: WorkerId(worker_id(f"executor of partition {each}", to)) for each, to in targets.items()}
+        owners = mapping("targets", targets, "{partition: executor}")
+        return {each: WorkerId(worker_id(f"executor of partition {each}", to)) for each, to in owners.items()}
 
     def _check(self, kind: str, options: Mapping[str, Any]) -> None:
         self._engine.check_active("move its partitions")

@@ -95,7 +95,18 @@ class Checkpoint:
         return self._location.root
 
     def versions(self) -> list[VersionSummary]:
-        """The versions that the log still has, oldest first, without those that were undone."""
+        """The versions that the log still has, oldest first, without those that were undone.
+
+        Returns:
+            A summary of each.
+
+        Raises:
+            CheckpointError: the log cannot be read.
+
+        Example:
+            >>> [(each.number, each.rows, each.is_restorable) for each in checkpoint.versions()]
+            [(0, 10, True)]
+        """
         log = self._reader().log
         if log.last is None:
             return []
@@ -119,6 +130,16 @@ class Checkpoint:
             table: which of its tables, where it has several.
             version: as of this version instead of the last.
             where: conditions such as `user = 'u1'`; one on the whole key reads one bin.
+
+        Returns:
+            A DataFrame with the columns of the table and the bin of each row.
+
+        Raises:
+            InvalidOption: there is no such operator, table, version or column.
+
+        Example:
+            >>> checkpoint.state("count", spark).where("word = 'to'").collect()[0]["count"]
+            2
         """
         from meander.datasource import register
 
@@ -143,6 +164,16 @@ class Checkpoint:
             table: which of its tables, where it has several.
             version: as of this version instead of the last.
             where: conditions such as `user = 'u1'`; one on the whole key reads one bin.
+
+        Returns:
+            The columns of the table, and the bin of each row.
+
+        Raises:
+            InvalidOption: there is no such operator, table, version or column.
+
+        Example:
+            >>> checkpoint.to_arrow("count", where="word = 'to'")["count"].to_pylist()
+            [2]
         """
         reader = self._reader()
         at = reader.operator(str(operator))
@@ -152,11 +183,34 @@ class Checkpoint:
         return pa.concat_tables(tables) if tables else reader.schema(at, name, version).empty_table()
 
     def verify(self) -> Findings:
-        """Whether it is whole: every checksum and every link of the log; damage is named file by file."""
+        """Whether it is whole: every checksum and every link of the log.
+
+        Returns:
+            What was read, and the damage, file by file.
+
+        Example:
+            >>> checkpoint.verify().damaged
+            []
+        """
         return verify(self._location)
 
     def copy_to(self, place: str | os.PathLike[str]) -> Backup:
-        """Copy it to a new folder, as of one moment, also while its query runs; the copy is checked."""
+        """Copy it to a new folder, as of one moment, also while its query runs; the copy is checked.
+
+        Args:
+            place: the new folder.
+
+        Returns:
+            What was copied.
+
+        Raises:
+            CheckpointError: the folder is there already, or the checkpoint is damaged.
+
+        Example:
+            >>> backup = checkpoint.copy_to(folder / "backup")
+            >>> me.checkpoint(folder / "backup").verify().damaged
+            []
+        """
         return back_up(self._location, place)
 
     def rollback(self, to: int, *, dry_run: bool = False, take_over: bool = False) -> Rollback:
@@ -170,6 +224,18 @@ class Checkpoint:
             to: the number of the version.
             dry_run: only say what would be done.
             take_over: do it although the driver that wrote last may still run; it then commits nothing more.
+
+        Returns:
+            What was undone, or would be.
+
+        Raises:
+            InvalidOption: there is no such version any more.
+            CheckpointError: a query runs on it, or cannot be seen to have ended.
+
+        Example:
+            >>> more = h.batch([{"word": "oops"}])
+            >>> checkpoint.rollback(to=0, dry_run=True).undoes
+            (1, 1)
         """
         whole("to", to, 0)
         log = self._reader().log
@@ -183,10 +249,21 @@ class Checkpoint:
         return rollback
 
     def repair(self, *, take_over: bool = False) -> Repair:
-        """Mend what can be mended without losing a row, and say what is left; what is removed is copied first.
+        """Mend what can be mended without losing a row; what is removed is copied first.
 
         Args:
             take_over: do it although the driver that wrote last may still run; it then commits nothing more.
+
+        Returns:
+            What was mended, and what is left.
+
+        Raises:
+            CheckpointError: a query runs on it, or cannot be seen to have ended.
+
+        Example:
+            >>> h.query.stop()
+            >>> checkpoint.repair(take_over=True).mended
+            ()
         """
         location, wall_ms = self._location, SystemClock().wall_ms()
         self._refuse_running(_newest_writer(location), take_over)
@@ -227,8 +304,15 @@ def checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     Args:
         path: the folder that was given to `start`.
 
+    Returns:
+        What looks into it; nothing is changed by that.
+
     Raises:
         CheckpointError: there is none.
+
+    Example:
+        >>> me.checkpoint(folder / "checkpoint").versions()[0].rows
+        10
     """
     return Checkpoint(place_of(path))
 

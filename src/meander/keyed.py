@@ -44,7 +44,23 @@ class KeyedStream:
         return f"<KeyedStream by {', '.join(self.key)} of {self.stream}>"
 
     def count(self, name: str = "count") -> Stream:
-        """How many rows each key has had so far."""
+        """How many rows each key has had so far.
+
+        Args:
+            name: the name of the column.
+
+        Returns:
+            A stream of the key's columns and the count; a batch emits the keys that had rows in it.
+
+        Raises:
+            InvalidOption: the key has a column of that name, or a type that no key can have.
+
+        Example:
+            >>> import meander as me
+            >>> with me.testing.harness(me.stream(me.testing.source("word string")).key_by("word").count("n")) as h:
+            ...     h.batch([{"word": "duck"}, {"word": "duck"}])
+            [{'word': 'duck', 'n': 2}]
+        """
         return _with_operator(self, lambda schema: Count(schema, self.key, name), columns=())
 
     def aggregate(self, by: str | None = None, **named: Any) -> Stream:
@@ -56,7 +72,7 @@ class KeyedStream:
                 `total=("sum", F.col("price") * F.col("number"))`. The functions are Spark's: sum, min, max, avg (or
                 mean), stddev, stddev_pop, variance (or var), var_pop, count, count_distinct, approx_count_distinct,
                 any, all, first, last, collect_list and collect_set. The last two keep the first values of each key, as
-                many as a limit says: `pages=("collect_set", "page", {"limit": 100})`.
+                many as a limit says, as in `pages=("collect_set", "page", {"limit": 100})`.
 
         Returns:
             A stream of the key's columns and these; a batch emits the keys that had rows in it.
@@ -78,14 +94,60 @@ class KeyedStream:
         return _with_operator(keyed, lambda schema: Aggregate(schema, self.key, plain, by), columns=wanted)
 
     def dedup(self, time: str | None = None, within: Duration | None = None) -> Stream:
-        """The first row of every key, once; with `within`, a key is forgotten after so much event time."""
+        """The first row of every key, once.
+
+        Args:
+            time: the column of event time.
+            within: a key is forgotten after so much event time; by default never.
+
+        Returns:
+            A stream of the same columns.
+
+        Raises:
+            InvalidOption: `within` comes without `time`, or one is not what it should be.
+
+        Example:
+            >>> import meander as me
+            >>> with me.testing.harness(me.stream(me.testing.source("id bigint, n int")).key_by("id").dedup()) as h:
+            ...     h.batch([{"id": 7, "n": 1}]) + h.batch([{"id": 7, "n": 2}])
+            [{'id': 7, 'n': 1}]
+        """
         return _with_operator(self, lambda schema: Dedup(schema, self.key, time, within))
 
-    def top_k(self, k: int, by: str, **options: Any) -> Stream:
+    def top_k(
+        self,
+        k: int,
+        by: str,
+        *,
+        largest: bool = True,
+        identity: Sequence[str] | None = None,
+        time: str | None = None,
+        rank: str = "rank",
+    ) -> Stream:
         """The k best rows of every key by a column, with their rank, whenever they change.
 
-        Options: largest (True), identity (columns that tell which rows are updates of one another), time, rank.
+        Args:
+            k: how many.
+            by: the column.
+            largest: whether the largest are the best, or the smallest.
+            identity: columns that tell which rows are updates of one another.
+            time: the column that says which update is the newest; it needs identity.
+            rank: the name of the column of ranks.
+
+        Returns:
+            A stream of the same columns and the rank.
+
+        Raises:
+            InvalidOption: a column or an option does not exist, or has a value it cannot have.
+
+        Example:
+            >>> import meander as me
+            >>> bids = me.stream(me.testing.source("item string, price bigint")).key_by("item").top_k(1, by="price")
+            >>> with me.testing.harness(bids) as h:
+            ...     h.batch([{"item": "tea", "price": 3}, {"item": "tea", "price": 5}])
+            [{'item': 'tea', 'price': 5, 'rank': 1}]
         """
+        options: dict[str, Any] = {"largest": largest, "identity": identity, "time": time, "rank": rank}
         return _with_operator(self, lambda schema: TopK(schema, self.key, k, by, **options))
 
     def window(
@@ -108,6 +170,18 @@ class KeyedStream:
             lateness: how far rows may come behind the newest one; later ones go to the side output `late`.
             emit: "update", the windows that changed, or "final", each window once when it has closed. By default
                 sessions are final and the others update.
+
+        Returns:
+            What waits for `.count()` or `.aggregate(...)`.
+
+        Raises:
+            InvalidOption: there is neither a size nor a gap, the column is none of event time, or a duration is none.
+
+        Example:
+            >>> import meander as me
+            >>> clicks = me.stream(me.testing.source("user string, at timestamp")).key_by("user")
+            >>> clicks.window("at", "1 hour").count().schema.names
+            ['user', 'window_start', 'window_end', 'count']
         """
         options: dict[str, Any] = {"time": time, "size": size, "slide": slide, "gap": gap, "lateness": lateness}
         options["emit"] = emit
@@ -127,6 +201,9 @@ class KeyedStream:
     ) -> Stream:
         """What `function(key, rows, state)` gives, called for every key that has rows in a batch.
 
+        It is called once a key. Where all keys can be computed together, as columns, `fold` is faster still: sums,
+        counts and extremes, or many keys with few rows each. See `meander.operators.map_state.MapWithState`.
+
         Args:
             function: gets the key (a tuple where it has several columns), the key's rows of the batch in order, and
                 its `me.KeyState`. It yields rows, or returns a list of them: dictionaries or tuples.
@@ -141,34 +218,130 @@ class KeyedStream:
             rows: "plain", a list of named tuples, "pandas" or "arrow"; by default as the argument is annotated:
                 list, pd.DataFrame or pa.Table.
 
-        It is called once a key. Where all keys can be computed together, as columns, `fold` is faster still: sums,
-        counts and extremes, or many keys with few rows each. See `meander.operators.map_state.MapWithState`.
+        Returns:
+            A stream of the rows that it gives.
+
+        Raises:
+            InvalidOption: the function takes other arguments, or a column, a type or a duration is not as it should be.
+
+        Example:
+            >>> import meander as me
+            >>> def number(user, rows, state):
+            ...     state.update(n=(state.n or 0) + len(rows))
+            ...     yield {"user": user, "n": state.n}
+            >>> clicks = me.stream(me.testing.source("user string, page string")).key_by("user")
+            >>> numbered = clicks.map_with_state(number, state="n long", output="user string, n long")
+            >>> with me.testing.harness(numbered) as h:
+            ...     h.batch([{"user": "ann", "page": "a"}]) + h.batch([{"user": "ann", "page": "b"}])
+            [{'user': 'ann', 'n': 1}, {'user': 'ann', 'n': 2}]
         """
         options: dict[str, Any] = {"time": time, "timeout": timeout, "lateness": lateness, "rows": rows}
         return _with_operator(self, lambda schema: MapWithState(schema, self.key, function, state, output, **options))
 
     def flat_map(self, function: Callable[..., Any], output: str) -> Stream:
-        """What `function(row)` gives for every row, any number of rows of these columns; nothing is kept.
+        """What `function(row)` gives for every row, any number of rows; nothing is kept.
 
         The rows go to the workers of their keys first. Before the first `key_by`, Spark's own `mapInPandas` needs no
         shuffle. See `meander.operators.flat_map.FlatMap`.
+
+        Args:
+            function: gets a row as a named tuple, and yields rows or returns a list of them.
+            output: the columns of the rows that it gives.
+
+        Returns:
+            A stream of the rows that it gives.
+
+        Raises:
+            InvalidOption: the function takes other arguments, or the text is no schema.
+
+        Example:
+            >>> import meander as me
+            >>> lines = me.stream(me.testing.source("page int, text string")).key_by("page")
+            >>> words = lines.flat_map(lambda line: [(word,) for word in line.text.split()], output="word string")
+            >>> with me.testing.harness(words) as h:
+            ...     h.batch([{"page": 1, "text": "duck goose"}])
+            [{'word': 'duck'}, {'word': 'goose'}]
         """
         return _with_operator(self, lambda schema: FlatMap(schema, self.key, function, output))
 
     def fold(
         self, function: Callable[..., Any], state: str, output: str, time: str | None = None, rows: str | None = None
     ) -> Stream:
-        """What a function of rows and state returns, called once a batch; see `meander.operators.fold.Fold`."""
+        """What a function of rows and state returns, called once a batch with the rows of all keys, as columns.
+
+        See `meander.operators.fold.Fold` for what it gets and gives.
+
+        Args:
+            function: gets the rows and the state of their keys, and returns the new state and the rows to emit.
+            state: the columns that are kept for every key.
+            output: the columns of the rows that it emits.
+            time: the column of event time, by which each key's rows are in order.
+            rows: "arrow" or "pandas"; by default as the argument is annotated.
+
+        Returns:
+            A stream of the rows that it emits.
+
+        Raises:
+            InvalidOption: the function takes other arguments, or a column or a type is not what it should be.
+
+        Example:
+            >>> import meander as me
+            >>> import numpy as np, pyarrow as pa
+            >>> def total(rows, state):
+            ...     new = np.bincount(rows["__group"], weights=rows["price"], minlength=state.num_rows)
+            ...     new += state["total"].fill_null(0.0).to_numpy()
+            ...     return pa.table({"total": new}), pa.table({"user": state["user"], "total": new})
+            >>> orders = me.stream(me.testing.source("user string, price double")).key_by("user")
+            >>> spent = orders.fold(total, state="total double", output="user string, total double")
+            >>> with me.testing.harness(spent) as h:
+            ...     h.batch([{"user": "ann", "price": 3.0}, {"user": "ann", "price": 4.0}])
+            [{'user': 'ann', 'total': 7.0}]
+        """
         return _with_operator(self, lambda schema: Fold(schema, self.key, function, state, output, time, rows))
 
     def connect(self, other: KeyedStream) -> ConnectedStreams:
-        """The stream and another one with a key of the same types, for an operator with two inputs."""
+        """The stream and another one with a key of the same types, for an operator with two inputs.
+
+        Args:
+            other: the other stream, with its key.
+
+        Returns:
+            What waits for `.process(...)`.
+
+        Raises:
+            InvalidOption: one of the two cannot be connected.
+
+        Example:
+            >>> import meander as me
+            >>> left, right = (me.stream(me.testing.source("user string")).key_by("user") for _ in range(2))
+            >>> left.connect(right).right.key
+            ('user',)
+        """
         if self.stream.nodes or other.stream.nodes:
             raise InvalidOption("connect takes two sources; an operator's output cannot be connected yet")
         return ConnectedStreams(self, other)
 
     def process(self, operator: type[Operator] | Operator) -> Stream:
-        """Run an operator of your own: a class that derives from `me.Operator`, or an instance of one."""
+        """Run an operator of your own.
+
+        Args:
+            operator: a class that derives from `me.Operator`, or an instance of one.
+
+        Returns:
+            A stream of its output.
+
+        Raises:
+            InvalidOption: its declarations do not fit the stream, or a method is missing.
+
+        Example:
+            >>> import meander as me
+            >>> class Seen(me.Operator):
+            ...     input, output = "user string", "user string"
+            ...     def on_batch(self, rows, state, now):
+            ...         return rows
+            >>> me.stream(me.testing.source("user string")).key_by("user").process(Seen).schema.names
+            ['user']
+        """
         inner = Custom(operator, keyed_schema(self), self.key)
         return _with_operator(self, lambda schema: Custom(operator, schema, self.key), columns=inner.declared[0].names)
 
@@ -202,15 +375,40 @@ def keyed_schema(keyed: KeyedStream) -> pa.Schema:
     return stream.rows.with_columns(columns, "an expression")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ConnectedStreams:
     """Two streams with keys of the same types, for an operator with two inputs."""
 
     left: KeyedStream
     right: KeyedStream
 
+    def __repr__(self) -> str:
+        return f"<ConnectedStreams of {self.left} and {self.right}>"
+
     def process(self, operator: type[Operator] | Operator) -> Stream:
-        """Run an operator of your own whose `on_batch` takes `left, right, state, now`."""
+        """Run an operator of your own whose `on_batch` takes `left, right, state, now`.
+
+        Args:
+            operator: a class that derives from `me.Operator`, or an instance of one.
+
+        Returns:
+            A stream of its output.
+
+        Raises:
+            InvalidOption: its declarations do not fit the streams, or a method is missing.
+
+        Example:
+            >>> import meander as me
+            >>> class Both(me.Operator):
+            ...     input, output = ("user string", "user string"), "user string, side string"
+            ...     def on_batch(self, left, right, state, now):
+            ...         sides = ["left"] * left.num_rows + ["right"] * right.num_rows
+            ...         return {"user": left["user"].to_pylist() + right["user"].to_pylist(), "side": sides}
+            >>> left, right = (me.stream(me.testing.source("user string")).key_by("user") for _ in range(2))
+            >>> with me.testing.harness(left.connect(right).process(Both)) as h:
+            ...     h.batch(left=[{"user": "ann"}], right=[])
+            [{'user': 'ann', 'side': 'left'}]
+        """
         both = (self.left, self.right)
         key = (self.left.key, self.right.key)
         declared = Custom(operator, tuple(keyed_schema(each) for each in both), key).declared
@@ -239,19 +437,55 @@ def over_both(both: Sequence[KeyedStream], schemas: Sequence[pa.Schema], inner: 
     return replace(both[0].stream, source=source, schema=inner.input).with_node(OperatorNode(inner, keyed, bad))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WindowedStream:
     """The rows of each key in windows, waiting for what to compute of them."""
 
     keyed: KeyedStream
     options: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        return f"<WindowedStream by {self.options['time']} of {self.keyed}>"
+
     def count(self, name: str = "count") -> Stream:
-        """How many rows each window of each key has."""
+        """How many rows each window of each key has.
+
+        Args:
+            name: the name of the column.
+
+        Returns:
+            A stream of the key's columns, the window's begin and end, and the count.
+
+        Raises:
+            InvalidOption: another column has that name.
+
+        Example:
+            >>> import meander as me
+            >>> clicks = me.stream(me.testing.source("user string, at timestamp")).key_by("user")
+            >>> clicks.window("at", gap="10 minutes").count("clicks").schema.names
+            ['user', 'window_start', 'window_end', 'clicks']
+        """
         return self.aggregate(**{name: "count"})
 
     def aggregate(self, by: str | None = None, **named: Any) -> Stream:
-        """Several aggregates of each window at once, as for a stream without windows."""
+        """Several aggregates of each window at once.
+
+        Args:
+            by: as for a stream without windows.
+            named: as for a stream without windows: `total=("sum", "price")`.
+
+        Returns:
+            A stream of the key's columns, the window's begin and end, and these.
+
+        Raises:
+            InvalidOption: a function is none that there is, or does not take such a column.
+
+        Example:
+            >>> import meander as me
+            >>> sales = me.stream(me.testing.source("shop string, at timestamp, price bigint")).key_by("shop")
+            >>> sales.window("at", "1 hour").aggregate(total=("sum", "price")).schema.names
+            ['shop', 'window_start', 'window_end', 'total']
+        """
         computed, plain = apart(named, self.keyed.stream.source)
         keyed = replace(self.keyed, columns={**self.keyed.columns, **computed})
         # All columns are read, for a row that comes too late is kept whole.

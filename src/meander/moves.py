@@ -10,6 +10,7 @@ from meander.migration.handle import Migration
 from meander.migration.move_options import MoveOptions, options_of
 from meander.migration.mover import Mover
 from meander.migration.request import Proposal
+from meander.options import mapping
 from meander.types import BinId
 
 Target = TypeVar("Target", int, str | int)
@@ -28,15 +29,33 @@ class Moves(Generic[Target]):
         return self._mover.migration
 
     def on_event(self, listener: Listener) -> None:
-        """Call this with every event from here on: one after the other, in a thread of its own.
+        """Call a function with every event from here on: one after the other, in a thread of its own.
 
         The query does not wait for it, and it may call anything of the query: `migration.cancel`, `rescale`, `stop`.
         What it raises is logged as a warning.
+
+        Args:
+            listener: a function of an `me.Event`.
+
+        Example:
+            >>> names = []
+            >>> query.on_event(lambda event: names.append(event.name))
+            >>> move = h.rescale(3)
+            >>> "planned" in names, "finished" in names
+            (True, True)
         """
         self._mover.engine.subscribe(listener)
 
     def off_event(self, listener: Listener) -> None:
-        """Do not call this any more; the same function or object that was given to `on_event`."""
+        """Do not call a function any more; one that does not listen is no error.
+
+        Args:
+            listener: the same function or object that was given to `on_event`.
+
+        Example:
+            >>> query.on_event(print)
+            >>> query.off_event(print)
+        """
         self._mover.engine.unsubscribe(listener)
 
     def rebalance(
@@ -77,7 +96,20 @@ class Moves(Generic[Target]):
         operator: str | int | None = None,
         **keywords: Any,
     ) -> Proposal:
-        """What `rebalance` would move if it were asked now; it takes the same, raises the same, and moves nothing.
+        """What `rebalance` would move if it were asked now; moves nothing.
+
+        Args:
+            tau: as for `rebalance`.
+            options: as for `rebalance`.
+            operator: as for `rebalance`.
+            keywords: as for `rebalance`.
+
+        Returns:
+            The plan of each operator, the steps, and what they cost.
+
+        Raises:
+            InvalidOption: as for `rebalance`.
+            Infeasible: as for `rebalance`.
 
         Example:
             >>> query.plan_rebalance(tau=0.5).workers
@@ -124,7 +156,19 @@ class Moves(Generic[Target]):
         operator: str | int | None = None,
         **keywords: Any,
     ) -> Proposal:
-        """What `move` would cost if it were asked now; it takes the same, raises the same, and moves nothing.
+        """What `move` would cost if it were asked now; moves nothing.
+
+        Args:
+            targets: as for `move`.
+            options: as for `move`.
+            operator: as for `move`.
+            keywords: as for `move`.
+
+        Returns:
+            The steps, and what they cost.
+
+        Raises:
+            InvalidOption: as for `move`.
 
         Example:
             >>> query.plan_move({0: 1, 15: 0}).bins
@@ -135,7 +179,7 @@ class Moves(Generic[Target]):
 
     def _owners(self, targets: Mapping[Any, Any]) -> dict[int, int]:
         """The new owner of each bin as plans have it."""
-        return dict(targets)
+        return dict(mapping("targets", targets, "{bin: worker}"))
 
     def _migrate(self, kind: str, operator: str | int | None, options: Mapping[str, Any]) -> Migration:
         return self._mover.migrate(kind, operator, options)

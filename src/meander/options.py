@@ -22,9 +22,12 @@ def kind(value: object) -> str:
     words = {dict: "an object", list: "a list", str: "a text", type(None): "null"}
     if type(value) in words:
         return words[type(value)]
+    if inspect.isroutine(value):
+        return f"the function {getattr(value, '__name__', '')!r}"
     text = repr(value)
-    # Tables and frames show their rows, which fit into no sentence.
-    return f"a {type(value).__name__}" if "\n" in text else text[:80]
+    # Tables, arrays and frames show their rows, and others their address: neither is for a sentence.
+    is_shown = not hasattr(value, "__array__") or isinstance(value, np.generic)
+    return text[:80] if is_shown and "\n" not in text and " at 0x" not in text else f"a {type(value).__name__}"
 
 
 def listed(what: str, values: object, refusal: Refusal = InvalidOption) -> list[Any]:
@@ -34,6 +37,13 @@ def listed(what: str, values: object, refusal: Refusal = InvalidOption) -> list[
     if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise refusal(f"{what} must be a list, not {kind(values)}")
     return list(values)
+
+
+def mapping(what: str, value: object, example: str) -> Mapping[Any, Any]:
+    """Return a mapping; refuses anything else and shows one."""
+    if not isinstance(value, Mapping):
+        raise InvalidOption(f"{what} is {kind(value)}; give {example}")
+    return value
 
 
 def number(what: str, value: object, refusal: Refusal = InvalidOption) -> int | float:

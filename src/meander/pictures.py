@@ -68,5 +68,12 @@ def load_bars(load: Mapping[Any, float], name: str = "load of each worker") -> s
     return f"<figure style='margin:4px 0'><figcaption>{escape(name)}</figcaption>{bars}</figure>"
 
 
+def progress_html(name: str, done: float, total: float | None, text: str) -> str:
+    """How far something is: a bar with its name, and what there is to say beside it; moving where nobody knows."""
+    known = "" if total is None else f" max='{max(total, 1):g}' value='{done:g}'"
+    bar = f"<progress aria-label='{escape(name, quote=True)}'{known}></progress>"
+    return f"<div>{escape(name)} {bar} {escape(text)}</div>"
+
+
 def _colour(worker: int) -> str:
     return COLOURS[int(worker) % len(COLOURS)]

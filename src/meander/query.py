@@ -204,10 +204,20 @@ class Query(Moves[int]):
         operator: str | int | None = None,
         **keywords: Any,
     ) -> Proposal:
-        """What `rescale` would move if it were asked now; it takes the same, raises the same, and moves nothing.
+        """What `rescale` would move if it were asked now; moves nothing.
+
+        Args:
+            workers: as for `rescale`.
+            options: as for `rescale`.
+            operator: as for `rescale`.
+            keywords: as for `rescale`.
 
         Returns:
             The plan of each operator, the steps, and what they cost.
+
+        Raises:
+            InvalidOption: as for `rescale`.
+            Infeasible: as for `rescale`.
 
         Example:
             >>> query.plan_rescale(3).workers
@@ -248,6 +258,11 @@ class Query(Moves[int]):
 
         Returns:
             The outlook of each operator.
+
+        Raises:
+            InvalidOption: an argument is wrong, or the query has no history yet.
+            TooLarge: the exact form was asked for and there are too many partitionings.
+            QueryFailed: the query has measured nothing yet.
         """
         driver = self._run.driver
         outlooks = look_ahead(driver, operators_of(operator, self._run.operators), history, lo, hi, tau, gamma, options)
@@ -278,6 +293,19 @@ class Query(Moves[int]):
                 least and most (how many workers there may be, should balance not be enough, or fewer do), utilisation
                 (how busy they are to be then: 0.8); planner ("annealing", or "ssm", "free") and what the planner and
                 the schedule take, as for `rescale`.
+
+        Returns:
+            The balancer, which looks in a thread of its own.
+
+        Raises:
+            InvalidOption: there is no such policy, or an option is not one that can be.
+            QueryFailed: the query does not run any more.
+
+        Example:
+            >>> balancer = query.keep_balanced(alpha=0.5, window=4)
+            >>> balancer.is_active
+            True
+            >>> balancer.stop()
         """
         if alpha is not None:
             options["alpha"] = alpha
@@ -295,15 +323,45 @@ class Query(Moves[int]):
         self._companions.append(companion)
 
     def exception(self) -> Exception | None:
-        """Why the query has failed, or None."""
+        """Why the query has failed.
+
+        Returns:
+            The exception, or None.
+
+        Example:
+            >>> query.exception() is None
+            True
+        """
         return self._run.exception()
 
     def dead_letters(self) -> pa.Table:
-        """The rows that could not be used, each with its reason, operator and version."""
+        """The rows that could not be used.
+
+        Returns:
+            The rows, each with its reason, operator and version.
+
+        Raises:
+            CheckpointError: the checkpoint cannot be read.
+
+        Example:
+            >>> query.dead_letters().num_rows
+            0
+        """
         return self._side("dead")
 
     def late_rows(self) -> pa.Table:
-        """The rows that came too late for their window, each with its operator and version."""
+        """The rows that came too late for their window.
+
+        Returns:
+            The rows, each with its operator and version.
+
+        Raises:
+            CheckpointError: the checkpoint cannot be read.
+
+        Example:
+            >>> query.late_rows().num_rows
+            0
+        """
         return self._side("late")
 
     def _side(self, kind: Literal["late", "dead"]) -> pa.Table:
@@ -311,7 +369,21 @@ class Query(Moves[int]):
         return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
-        """Wait until the query ends and return whether it has; raises what it failed of."""
+        """Wait until the query ends.
+
+        Args:
+            timeout_s: wait so many seconds at most.
+
+        Returns:
+            Whether it has ended.
+
+        Raises:
+            Exception: what the query has failed of: `QueryFailed`, or what a function or a sink of yours has raised.
+
+        Example:
+            >>> query.await_termination(timeout_s=0)
+            False
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self.is_active:
             if deadline is not None and time.monotonic() >= deadline:
@@ -332,6 +404,9 @@ class Query(Moves[int]):
 
         Raises:
             MeanderError: what the query has failed of, also before the call.
+
+        Example:
+            >>> query.process_all_available()
         """
         try:
             self._run.stream.process_all_available()
@@ -343,7 +418,13 @@ class Query(Moves[int]):
             raise problem
 
     def stop(self) -> None:
-        """Let the batch that runs end, then stop; starting again goes on from there."""
+        """Let the batch that runs end, then stop; starting again goes on from there.
+
+        Example:
+            >>> query.stop()
+            >>> query.is_active
+            False
+        """
         self._run.begin_stop()
         for companion in self._companions:
             companion.stop()

@@ -55,7 +55,9 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
             run Meander safely.
 
     Example:
-        >>> spark = me.session("local[4]", spark__sql__session__timeZone="UTC")    # doctest: +SKIP
+        >>> spark = me.session(app="words")
+        >>> spark.range(3).count()
+        3
     """
     try:
         from pyspark.sql import SparkSession
@@ -65,8 +67,6 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
         ) from None
 
     running = SparkSession.getActiveSession()
-    if running is None:
-        check_java()
     builder = SparkSession.builder.appName(app).master(master or os.environ.get("MEANDER_MASTER", "local[2]"))
     chosen = {**CHOSEN, **{name: value for name, (value, _) in REQUIRED.items()}}
     # Python workers are started with this Python; without it, with whatever python3 is first on their path.
@@ -77,7 +77,9 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
         if setting in REQUIRED and text != REQUIRED[setting][0]:
             raise InvalidOption(f"{setting} must be {REQUIRED[setting][0]}, not {text}; leave it out")
         chosen[setting] = text
-    if running is not None:
+    if running is None:
+        check_java()
+    else:
         check(running, "a Spark session runs already, and it", "stop it (spark.stop()) and call me.session() again")
     for name, value in chosen.items():
         builder = builder.config(name, value)

@@ -15,7 +15,7 @@ was replaced. See `docs/write-to-a-sink.md`.
 
 from __future__ import annotations
 
-import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from meander.engine.driver.ports import SinkToken, SinkWrite
 from meander.errors import InvalidOption
+from meander.logs import logger
 from meander.options import whole
 from meander.prepared import OutputFolder, PreparedRows, undo_folders
 
@@ -31,29 +32,67 @@ if TYPE_CHECKING:
 
     from meander.engine.spark.exchange import SparkOutput
 
-logger = logging.getLogger("meander")
+VERSION = pa.field("batch", pa.int64())
+"""What the memory sink says beside each row: the number of its version."""
 
 
 class Sink:
     """Takes the output of every version; of a sink of your own, one that overrides `prepare` alone has one step."""
 
+    def begin(self, spark: SparkSession, schema: pa.Schema) -> None:
+        """A query has started whose output comes here; called again when it starts again.
+
+        Args:
+            spark: the session of the query.
+            schema: the columns of the output.
+        """
+
     def prepare(self, output: SparkOutput, write: SinkWrite) -> SinkToken:
-        """Take one version's output, as `output.frame()` or `output.to_arrow()`; raise, and it is not committed."""
+        """Take one version's output, out of its readers' sight; raise, and the version is not committed.
+
+        Args:
+            output: the rows, as `output.frame()` or `output.to_arrow()`.
+            write: the number of the version, and of the driver that writes it.
+
+        Returns:
+            A token in JSON's types that names what is prepared, or None for a sink with one step.
+
+        Raises:
+            NotImplementedError: a sink of your own does not say what is to be done.
+        """
         raise NotImplementedError
 
     def commit(self, token: SinkToken) -> None:
-        """Show what was prepared; called again after a restart, whether or not it was done."""
+        """Show what was prepared; called again after a restart, whether or not it was done.
+
+        Args:
+            token: what `prepare` returned.
+        """
         reason = "if its process was killed, start once with that sink"
         logger.warning("the last version was prepared for another sink, as %s; %s", token, reason)
 
     def abort(self, token: SinkToken) -> None:
-        """Remove what was prepared; it will not be committed."""
+        """Remove what was prepared; it will not be committed.
+
+        Args:
+            token: what `prepare` returned.
+        """
 
     def sweep(self, last: SinkWrite) -> None:
-        """Remove what was prepared in writes that are over, and is there still: nobody will commit it."""
+        """Remove what was prepared in writes that are over, and is there still: nobody will commit it.
+
+        Args:
+            last: the last write that is committed.
+        """
 
     def undo(self, first: int, last: int, tokens: Sequence[SinkToken]) -> None:
-        """Hide versions that a rollback has undone; called at the start after it, and again if that start fails."""
+        """Hide versions that a rollback has undone; called at the start after it, and again if that start fails.
+
+        Args:
+            first: the first number that is undone.
+            last: the last one.
+            tokens: what `prepare` returned for them.
+        """
         logger.warning("a rollback has undone versions %d to %d, and this sink keeps what it has of them", first, last)
 
 
@@ -69,11 +108,36 @@ class Call(Sink):
 
 
 class Memory(Sink):
-    """Keeps the output of the last versions in this process; for small results."""
+    """Keeps the output of the last versions in this process, for small results; with a name also as a view in SQL."""
 
-    def __init__(self, name: str, versions: int = 10_000) -> None:
+    def __init__(self, name: str | None = None, versions: int = 10_000) -> None:
+        if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise InvalidOption(
+                f"the name of a memory sink is that of a view in Spark's SQL, and {name!r} cannot be one; write "
+                "letters, digits and _"
+            )
         self.name = name
         self._rows = PreparedRows[pa.Table](whole("versions", versions, 1))
+        self._schema = pa.schema([VERSION])
+        self._is_shown = False
+
+    def begin(self, spark: SparkSession, schema: pa.Schema) -> None:
+        """Let `spark.sql` read it under its name; the rows are those of the moment."""
+        from meander.engine.spark.live_view import show_live
+
+        self._schema = pa.schema([VERSION, *schema])
+        if self.name is None:
+            return
+        try:
+            before = show_live(spark, self.name, self._schema, self.to_arrow)
+        except Exception as problem:
+            logger.warning("Spark could not make a view of the memory sink %s: %s", self.name, problem)
+            return
+        if before == "other":
+            logger.warning("there is another view called %s, which stays; read the sink with to_df(spark)", self.name)
+        elif before == "live" and not self._is_shown:
+            logger.warning("the view %s showed another memory sink; it shows this query from here on", self.name)
+        self._is_shown = before != "other"
 
     def prepare(self, output: SparkOutput, write: SinkWrite) -> SinkToken:
         """Keep one version's output out of sight."""
@@ -99,15 +163,34 @@ class Memory(Sink):
         self._rows.undo(first, last, tokens)
 
     def to_arrow(self) -> pa.Table:
-        """Everything that is kept, oldest first, with the number of its version as `batch`."""
+        """Everything that is kept, oldest first, with the number of its version as `batch`.
+
+        Returns:
+            A table of the columns that the query emits, and `batch`.
+
+        Example:
+            >>> me.sinks.memory("counts").to_arrow().column_names
+            ['batch']
+        """
         tables = [
-            rows.add_column(0, "batch", pa.array([version] * len(rows), pa.int64()))
+            rows.add_column(0, VERSION, pa.array([version] * len(rows), VERSION.type))
             for version, rows in self._rows.committed()
         ]
-        return pa.concat_tables(tables) if tables else pa.table({"batch": pa.array([], pa.int64())})
+        return pa.concat_tables(tables) if tables else self._schema.empty_table()
 
     def latest(self, *key: str) -> list[dict[str, Any]]:
-        """The last row that was emitted for every key, as dictionaries."""
+        """The last row that was emitted for every key.
+
+        Args:
+            key: the columns of the key.
+
+        Returns:
+            The rows, as dictionaries.
+
+        Example:
+            >>> me.sinks.memory("counts").latest("word")
+            []
+        """
         rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         for row in self.to_arrow().to_pylist():
             row.pop("batch")
@@ -115,10 +198,19 @@ class Memory(Sink):
         return list(rows.values())
 
     def to_df(self, spark: SparkSession) -> DataFrame:
-        """Everything that is kept as a DataFrame, also as a view under the sink's name."""
-        frame = spark.createDataFrame(self.to_arrow().combine_chunks())
-        frame.createOrReplaceTempView(self.name)
-        return frame
+        """Everything that is kept now, as a DataFrame.
+
+        Args:
+            spark: the session.
+
+        Returns:
+            The rows, with the number of their version as `batch`.
+
+        Example:
+            >>> me.sinks.memory().to_df(spark).columns
+            ['batch']
+        """
+        return spark.createDataFrame(self.to_arrow().combine_chunks())
 
 
 class Console(Sink):
@@ -140,7 +232,7 @@ class Console(Sink):
             shown.add_row(*[str(value) for value in row.values()])
         Terminal().print(shown)
         if head.num_rows > self.rows:
-            print(f"only the first {self.rows} rows")
+            print("only the first row is shown" if self.rows == 1 else f"only the first {self.rows} rows are shown")
 
 
 class Files(Sink):
@@ -190,30 +282,102 @@ class Format(Sink):
         self.shape(output.frame()).write.format(self.format).mode(self.mode).options(**self.options).save()
 
 
-def memory(name: str = "output", versions: int = 10_000) -> Memory:
-    """Keep the output of the last versions in this process; read it with `to_arrow`, `latest` or `to_df`."""
+def memory(name: str | None = None, versions: int = 10_000) -> Memory:
+    """Keep the output of the last versions in this process; read it with `to_arrow`, `latest`, `to_df`, or as SQL.
+
+    Args:
+        name: a temporary view of the session that the query runs in: `spark.sql("select * from counts")` reads the
+            rows that are committed when it is called, with the number of their version as `batch`. The view stays when
+            the query has ended.
+        versions: the output of so many versions is kept.
+
+    Returns:
+        The sink, to be given to `start` and to be read.
+
+    Raises:
+        InvalidOption: the name cannot be that of a view.
+
+    Example:
+        >>> import meander as me
+        >>> counts = me.sinks.memory("counts", versions=100)
+        >>> counts.to_arrow().num_rows
+        0
+    """
     return Memory(name, versions)
 
 
 def console(rows: int = 20) -> Console:
-    """Print the first rows of every batch."""
+    """Print the first rows of every version.
+
+    Args:
+        rows: how many.
+
+    Returns:
+        The sink, to be given to `start`.
+
+    Example:
+        >>> me.sinks.console(rows=5).rows
+        5
+    """
     return Console(rows)
 
 
 def files(path: str, format: str = "parquet", **options: str) -> Files:
-    """Write to a folder in any of Spark's file formats, one folder `batch=N` per version, which appears at once."""
+    """Write to a folder in any of Spark's file formats, exactly once.
+
+    Args:
+        path: the folder; each version appears in it at once, as a folder `batch=N`.
+        format: parquet, json, csv, orc, ..
+        options: what Spark's writer of that format takes, such as `compression="zstd"`.
+
+    Returns:
+        The sink, to be given to `start`.
+
+    Raises:
+        InvalidOption: the folder is neither local nor mounted.
+
+    Example:
+        >>> me.sinks.files(folder / "out", format="json").format
+        'json'
+    """
     return Files(str(path), format, options)
 
 
 def format(name: str, mode: str = "append", **options: str) -> Format:
-    """Write through any batch data source of Spark: `format("noop", mode="overwrite")`, jdbc, delta, ..."""
+    """Write through any batch data source of Spark; as exactly-once as that source is.
+
+    Args:
+        name: noop, jdbc, delta, ..
+        mode: append, or overwrite.
+        options: what the source takes.
+
+    Returns:
+        The sink, to be given to `start`.
+
+    Example:
+        >>> me.sinks.format("noop", mode="overwrite").mode
+        'overwrite'
+    """
     return Format(name, mode, options, lambda rows: rows)
 
 
 def kafka(servers: str, topic: str, key: Sequence[str] = (), **options: str) -> Format:
-    """Write to a Kafka topic through Spark's connector, values as JSON, keyed by columns; at least once.
+    """Write to a Kafka topic through Spark's connector, values as JSON; at least once.
 
     Needs Spark's Kafka package on the class path (`spark.jars.packages`).
+
+    Args:
+        servers: the brokers, as in "host:9092".
+        topic: where to.
+        key: the columns of the messages' keys; by default they have none.
+        options: what Spark's connector takes.
+
+    Returns:
+        The sink, to be given to `start`.
+
+    Example:
+        >>> me.sinks.kafka("host:9092", topic="counts", key=["word"]).format
+        'kafka'
     """
 
     def shape(rows: DataFrame) -> DataFrame:

@@ -90,6 +90,11 @@ class Stream:
 
         Raises:
             InvalidOption: one is no expression, or Spark refuses it for streams.
+
+        Example:
+            >>> from pyspark.sql import functions as F
+            >>> me.stream(words_of(spark)).with_columns(length=F.length("word")).schema.names
+            ['word', 'length']
         """
         for name, each in columns.items():
             if not is_column(each):
@@ -113,6 +118,10 @@ class Stream:
 
         Raises:
             InvalidOption: it is no expression, or Spark refuses it for streams.
+
+        Example:
+            >>> me.stream(words_of(spark)).where("word <> 'the'").schema.names
+            ['word']
         """
         return self._shaped(self.rows.condition(condition), "the condition")
 
@@ -154,8 +163,21 @@ class Stream:
     def key_by(self, *key: str | Column) -> KeyedStream:
         """The same rows, cut into bins by these columns; without any, all rows have one key.
 
-        A key is made of integers, strings, binary, dates and timestamps. An expression needs a name:
-        `key_by(F.lower("word").alias("word"))`.
+        A key is made of integers, strings, binary, dates and timestamps.
+
+        Args:
+            key: names of columns, or expressions, which need a name: `key_by(F.lower("word").alias("word"))`.
+
+        Returns:
+            What waits for an operator.
+
+        Raises:
+            InvalidOption: there is no such column, or an expression has no name or is refused by Spark.
+
+        Example:
+            >>> import meander as me
+            >>> me.stream(me.testing.source("user string, page string")).key_by("user", "page").key
+            ('user', 'page')
         """
         columns: dict[str, Any] = {}
         names: list[str] = []
@@ -188,6 +210,9 @@ class Stream:
     ) -> Stream:
         """Pairs of rows of this stream and another that have equal keys and are near in event time, each pair once.
 
+        The columns are those joined on, those of the left rows, and those of the right, with `_right` behind names that
+        the left has too.
+
         Args:
             right: the other stream, or a streaming DataFrame.
             on: the columns that must be equal: a name, several, or {left: right} where they are called differently.
@@ -203,8 +228,22 @@ class Stream:
             lateness: how far rows may come behind the newest one of the input that is behind; later ones go to the
                 side output `late`.
 
-        The columns are those joined on, those of the left rows, and those of the right, with `_right` behind names that
-        the left has too.
+        Returns:
+            A stream of the pairs.
+
+        Raises:
+            InvalidOption: a column, a duration or another argument is not what it should be.
+
+        Example:
+            >>> import meander as me
+            >>> from datetime import datetime
+            >>> orders = me.stream(me.testing.source("user string, at timestamp, item string"))
+            >>> payments = me.stream(me.testing.source("user string, paid timestamp"))
+            >>> noon = datetime(2026, 1, 1, 12)
+            >>> with me.testing.harness(orders.join(payments, on="user", within="1 hour")) as h:
+            ...     order, payment = {"user": "ann", "at": noon, "item": "tea"}, {"user": "ann", "paid": noon}
+            ...     [(pair["user"], pair["item"]) for pair in h.batch(left=[order], right=[payment])]
+            [('ann', 'tea')]
         """
         other = right if isinstance(right, Stream) else stream(right)
         if self.nodes or other.nodes:
@@ -255,6 +294,21 @@ class Stream:
             defaults: with it, the values that new columns of state begin with, by their names.
             settings: snapshot_every, retain, retain_side, fsync, idle_after_s, idle_time, at_end, attempts,
                 hand_over_bytes, copy_bytes, copy_ms, release_after; see `meander.engine.driver.settings.Settings`.
+
+        Returns:
+            The query, which runs.
+
+        Raises:
+            InvalidOption: an option is not one that can be, there is nothing to run, or Spark refuses the stream.
+            ChangedQuery: the checkpoint holds the state of another query.
+            CheckpointError: the checkpoint cannot be used as it is.
+            QueryFailed: the executors did not come, or Spark does not start the stream.
+
+        Example:
+            >>> counts = me.stream(words_of(spark)).key_by("word").count()
+            >>> query = counts.start(folder / "new", me.sinks.memory(), workers=2, trigger="availableNow")
+            >>> query.await_termination()
+            True
         """
         if not self.nodes:
             raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")
@@ -263,12 +317,7 @@ class Stream:
         folder = str(os.fspath(checkpoint))
         if bins is None:
             bins = bins_of(folder) or Settings.bins
-        try:
-            chosen = Settings(folder, 1 if workers is None else workers, bins, name, **settings)
-        except TypeError as error:
-            unknown = str(error).rpartition(" ")[2]
-            known = ", ".join(Settings.__dataclass_fields__)
-            raise InvalidOption(f"start has no option {unknown}; there are: sink, trigger, {known}") from None
+        chosen = Settings.of(folder, 1 if workers is None else workers, bins, name, **settings)
         if workers is None:
             cores = default_workers(Gateway(self.source.sparkSession), chosen.executors_within_s)
             chosen = replace(chosen, workers=cores)
@@ -292,6 +341,9 @@ class Stream:
 
 
 TRIGGERS = ("processingTime", "availableNow", "once")
+UNITS = "microsecond|millisecond|second|minute|hour|day|week"
+INTERVAL = re.compile(rf"\s*(interval\s+)?(\d+(\.\d+)?\s+({UNITS})s?\s*)+", re.IGNORECASE)
+"""A trigger's interval as Spark reads it."""
 
 
 def trigger_of(trigger: object) -> dict[str, Any]:
@@ -310,7 +362,7 @@ def trigger_of(trigger: object) -> dict[str, Any]:
         known = "'10 seconds', 'availableNow', or Spark's own, such as {'processingTime': '10 seconds'}"
         raise InvalidOption(f"the trigger is {trigger!r}; give {known}")
     every = trigger.get("processingTime")
-    if every is not None and not (isinstance(every, str) and re.fullmatch(r"\s*\d+\s*[a-z]+\s*", every)):
+    if every is not None and not (isinstance(every, str) and INTERVAL.fullmatch(every)):
         raise InvalidOption(f"the trigger's interval is {every!r}; write a number and a unit, such as '10 seconds'")
     return dict(trigger)
 
@@ -331,16 +383,33 @@ def _start(
     if control is not None:
         check_control(control)
     assert not isinstance(stream.source, RowSource)
+    target = sink_of(sink)
     launch = SparkLaunch(
-        stream.source, stream.nodes, settings, sink_of(sink), trigger, requested, stream.shapes, evolution
+        stream.source, stream.nodes, settings, target, trigger, requested, stream.shapes, evolution
     )  # fmt: skip
     run = QueryRun(launch)
     query = Query(run)
+    target.begin(stream.source.sparkSession, stream.schema)
     if control is not None:
         query.accompany(ControlReader(run, control))
     return query
 
 
 def stream(source: DataFrame | RowSource) -> Stream:
-    """A stream over a streaming DataFrame of any of Spark's sources, or over `me.testing.source` without Spark."""
+    """A stream over a streaming DataFrame of any of Spark's sources, or over `me.testing.source` without Spark.
+
+    Args:
+        source: the DataFrame, or the source of a test.
+
+    Returns:
+        The stream.
+
+    Raises:
+        InvalidOption: it is no streaming DataFrame, or Spark refuses it for streams.
+
+    Example:
+        >>> import meander as me
+        >>> me.stream(me.testing.source("word string"))
+        <Stream: word string>
+    """
     return Stream(source, schema_of(source))

@@ -74,11 +74,25 @@ class Assignment:
 
     def __post_init__(self) -> None:
         if len(self.owner) != len(self.since):
-            raise InvalidPlan(f"there are {len(self.owner)} owners but {len(self.since)} batches since when")
+            raise InvalidPlan(
+                f"there are {many(len(self.owner), 'owner')} but {many(len(self.since), 'batch', 'batches')} since when"
+            )
 
     @classmethod
     def initial(cls, owner: Sequence[int], batch: int = 0) -> Assignment:
-        """Return the assignment in which every bin has had its owner since `batch`."""
+        """The assignment in which every bin has had its owner since a batch.
+
+        Args:
+            owner: the worker of each bin.
+            batch: since when.
+
+        Returns:
+            The assignment.
+
+        Example:
+            >>> Assignment.initial([0, 0, 1]).workers
+            (0, 1)
+        """
         return cls(tuple(map(WorkerId, owner)), (BatchId(batch),) * len(owner))
 
     def __repr__(self) -> str:
@@ -93,11 +107,37 @@ class Assignment:
         return tuple(sorted(set(self.owner)))
 
     def bins_of(self, worker: WorkerId) -> tuple[BinId, ...]:
-        """The bins a worker owns, ascending."""
+        """The bins a worker owns, ascending.
+
+        Args:
+            worker: whose.
+
+        Returns:
+            Their numbers; none for a worker that owns nothing.
+
+        Example:
+            >>> Assignment.initial([0, 1, 0]).bins_of(WorkerId(0))
+            (0, 2)
+        """
         return tuple(BinId(j) for j, w in enumerate(self.owner) if w == worker)
 
     def with_flips(self, moves: Iterable[Move], batch: int) -> Assignment:
-        """Return the assignment in force from `batch` on; refuses a move whose source is not the owner."""
+        """The assignment in force from a batch on, after some moves.
+
+        Args:
+            moves: which bins get which owner.
+            batch: from when on.
+
+        Returns:
+            A new assignment; this one stays as it is.
+
+        Raises:
+            InvalidPlan: a bin does not exist, does not belong to the source of its move, or has moved later already.
+
+        Example:
+            >>> Assignment.initial([0, 0, 1]).with_flips([Move(BinId(1), WorkerId(0), WorkerId(1), 64)], batch=31).owner
+            (0, 1, 1)
+        """
         owner, since = list(self.owner), list(self.since)
         for move in moves:
             if not 0 <= move.bin < len(owner):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import docstrings
 import meander
 from meander.cli import main
 
@@ -25,7 +26,10 @@ PAGES = [
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
     if any(kind == "python" and "me.session(" in code for kind, code in BLOCK.findall(page.read_text()))
 ]
-QUICK = ("README.md", "count_words.py", "join_streams.py", "rescale_live.py", "windows-and-late-rows.md")
+QUICK = (
+    "README.md", "aggregate_like_spark.py", "ask_by_sql.py", "count_words.py", "join_streams.py", "rescale_live.py",
+    "windows-and-late-rows.md",
+)  # fmt: skip
 """These run in every run, the others in a slow one."""
 
 
@@ -52,6 +56,26 @@ def test_an_example_that_starts_its_own_spark_runs_and_is_short(example, tmp_pat
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, env=environment, timeout=400)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") >= 3
+
+
+def test_examples_in_docstrings_hold(spark, tmp_path):
+    """Those that need no Spark run in tests/unit/test_docs.py."""
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "1.txt").write_text("to be")
+
+    def words_of(spark):
+        return spark.readStream.text(str(tmp_path / "words")).withColumnRenamed("value", "word")
+
+    counts = words_of(spark).groupBy("word").count().writeStream.format("noop").outputMode("update")
+    counting = counts.option("checkpointLocation", str(tmp_path / "counting")).start()
+    counting.processAllAvailable()
+    try:
+        done = [docstrings.run(name, of_spark=True, spark=spark, words_of=words_of, counting=counting, folder=tmp_path)
+                for name in docstrings.MODULES]  # fmt: skip
+    finally:
+        counting.stop()
+    assert sum(each.attempted for each in done) >= 12
+    assert not sum(each.failed for each in done)
 
 
 @pytest.mark.parametrize("page", each(PAGES))

@@ -146,10 +146,50 @@ def test_memory_and_console_and_any_format_of_spark_take_what_came(spark, tmp_pa
     start(stream, tmp_path, Several(*sinks)).await_termination(PATIENCE_S)
     memory = sinks[0]
     assert sorted(row["count"] for row in memory.latest("key")) == [1, 3]
-    memory.to_df(spark)
+    assert memory.to_df(spark).count() == 3
     assert spark.sql("select sum(count) as n from seen where batch = 0").collect()[0].n == 3
     shown = capfd.readouterr().out
     assert "batch 0" in shown
-    assert "only the first 1 rows" in shown
+    assert "only the first row is shown" in shown
     found = spark.read.json(str(tmp_path / "out")).collect()
     assert sorted((row.batch, row.key, row["count"]) for row in found) == [(0, 7, 2), (0, 8, 1), (1, 7, 3)]
+
+
+def test_sql_reads_the_committed_rows_of_a_memory_sink_at_every_query(spark, tmp_path, caplog):
+    batches = cut(numbers(400, 20, 3), 3, random.Random(3))
+    feed = Feed(tmp_path / "in", batches[0].schema)
+    stream = me.stream(feed.read(spark)).key_by("key").count()
+    sink = me.sinks.memory("live_counts")
+    query = stream.start(tmp_path / "ck", sink, workers=2, bins=16)
+
+    def rows(text):
+        return [row.asDict() for row in spark.sql(text).collect()]
+
+    assert rows("select * from live_counts") == []
+    emitted = recounted(batches, ["key"])
+    for number, batch in enumerate(batches):
+        feed.add(batch)
+        query.process_all_available()
+        seen = rows("select * from live_counts order by batch, key")
+        assert seen == sorted(sink.to_arrow().to_pylist(), key=lambda row: (row["batch"], row["key"]))
+        assert len(seen) == sum(map(len, emitted[: number + 1]))
+    total = "select sum(count) as n from (select key, max(count) as count from live_counts group by key)"
+    assert rows(total) == [{"n": 400}]
+    joined = "select count(*) as n from live_counts a join live_counts b on a.key = b.key and a.batch = b.batch"
+    assert rows(joined) == [{"n": len(seen)}], "also where it is read twice"
+
+    query.stop()
+    assert rows(total) == [{"n": 400}], "it stays when the query has ended"
+    spark.range(3).createOrReplaceTempView("live_mine")
+    others = {"live_counts": "showed another memory sink", "live_mine": "another view called live_mine, which stays"}
+    for name, said in others.items():
+        stream.start(tmp_path / name, me.sinks.memory(name), workers=2, bins=16).stop()
+        assert said in caplog.text
+    assert rows("select * from live_counts") == []
+    assert rows("select count(*) as n from live_mine") == [{"n": 3}]
+    caplog.clear()
+    stream.start(tmp_path / "ck", sink, workers=2, bins=16).stop()
+    assert "live_counts" not in caplog.text, "a sink that comes back to its view has nothing to say"
+    assert rows(total) == [{"n": 400}]
+    for name in others:
+        spark.catalog.dropTempView(name)

@@ -1,20 +1,17 @@
 """What the documents show, runs: Python blocks, commands, examples and docstrings."""
 
-import doctest
-import importlib
 import json
-import pkgutil
+import logging
 import re
 import shlex
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import docstrings
 import meander
-import meander as me
 from meander.cli import main
 from meander.engine.driver.settings import Settings
 from meander.keyed import KeyedStream
@@ -35,6 +32,16 @@ def needs_spark(code):
 
 PURE = [page for page in PAGES if not any(map(needs_spark, blocks(page, "python")))]
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if not needs_spark(path.read_text())]
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before():
+    """What a page shows of logging is over with it."""
+    logger = logging.getLogger("meander")
+    handlers, level = logger.handlers[:], logger.level
+    yield
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
 
 
 @pytest.mark.parametrize("page", [p for p in PURE if blocks(p, "python")], ids=lambda page: page.name)
@@ -70,46 +77,28 @@ def test_commands_on_a_page_exist_and_run(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_runs_and_is_short(example):
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=120)
+def test_an_example_runs_and_is_short(example, capsys):
+    code = example.read_text()
+    assert len(code.splitlines()) <= 50
+    exec(compile(code, str(example), "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out
+
+
+def test_an_example_runs_by_itself():
+    done = subprocess.run([sys.executable, str(EXAMPLES[0])], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout
-    assert len(example.read_text().splitlines()) <= 50
 
 
-MODULES = [name for _, name, _ in pkgutil.walk_packages(meander.__path__, "meander.") if not name.endswith("__main__")]
+def test_there_is_a_short_example_for_each_feature():
+    short = [path for path in (ROOT / "examples").glob("*.py") if len(path.read_text().splitlines()) < 30]
+    assert len(short) >= 12
 
 
-@contextmanager
-def given_for(test):
-    """What an example of a running query's handle may use: a query that has counted a few words."""
-    if not (test.examples and test.name.startswith(("meander.query.Query.", "meander.moves.Moves."))):
-        yield {}
-        return
-    words = me.stream(me.testing.source("word string")).key_by("word").count()
-    with me.testing.harness(words, workers=2, bins=16) as harness:
-        harness.batch(
-            [{"word": word} for word in ["to", "be", "or", "not", "to", "be", "that", "is", "the", "question"]]
-        )
-        yield {"query": harness.query}
-
-
-@pytest.mark.parametrize("name", ["meander", *MODULES])
+@pytest.mark.parametrize("name", ["meander", *docstrings.MODULES])
 def test_examples_in_docstrings_hold(name):
-    module = importlib.import_module(name)
-    finder = doctest.DocTestFinder()
-    runner = doctest.DocTestRunner()
-    for test in finder.find(module, name):
-        with given_for(test) as names:
-            test.globs.update(names)
-            runner.run(test)
-    for value in vars(module).values():
-        # A planner or schedule is an object; its docstring is that of the function it was made of.
-        function = getattr(value, "target", None) or getattr(value, "steps", None)
-        if callable(function) and getattr(function, "__module__", None) == name:
-            for test in finder.find(function, f"{name}.{function.__name__}", globs=vars(module).copy()):
-                runner.run(test)
-    assert runner.summarize(verbose=False).failed == 0
+    """Those that need Spark run in tests/spark/test_examples.py."""
+    assert docstrings.run(name, of_spark=False).failed == 0
 
 
 def test_the_readme_shows_what_comparing_planners_prints(capsys):

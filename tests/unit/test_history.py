@@ -302,7 +302,7 @@ ONE = f"{MOMENTS[0]},5"
             {},
             "line 2 of {path} has '' in the column 2 as its amount; it must be a finite number",
         ),
-        ([ONE, "", f"{MOMENTS[1]}"], {}, "line 3 of {path} has 1 columns and needs 2; mend the row or take it out"),
+        ([ONE, "", f"{MOMENTS[1]}"], {}, "line 3 of {path} has 1 column and needs 2; mend the row or take it out"),
         (["t,v", f"{MOMENTS[1]},x"], {}, "line 2 of {path} has no number besides its time; name the column with the"),
         (
             ["t,v", ONE],
@@ -367,7 +367,7 @@ def test_events_from_a_file(tmp_path, as_lines):
 @pytest.mark.parametrize(
     ("events", "sentence"),
     [
-        (EVENTS[1:2], "none of the 1 events says how many workers there are; give those of a query that was rescaled"),
+        (EVENTS[1:2], "none of the 1 event says how many workers there are; give those of a query that was rescaled"),
         ([], "none of the 0 events says"),
         ([3], "event 1 is 3; events are objects"),
         ("workers", "events must be a list, not a text"),

@@ -529,7 +529,7 @@ ANSWERS = {
     "returned an object; yield rows, or return a list": lambda state: {"n": 1, "name": "x"},
     "gave 1 where a row belongs; yield rows, or return a list of them, each a dictionary or a tuple of n, name":
         lambda state: (1, "x"),
-    "gave a row of 1 values; its columns are n, name": lambda state: [(1,)],
+    "gave a row of 1 value; its columns are n, name": lambda state: [(1,)],
     "gave a row of 3 values": lambda state: [(1, "x"), [1, "x", 2]],
     "gave a row without 'name'; its columns are n, name": lambda state: [{"n": 1}],
     "gave a row with 'm', which is not declared": lambda state: [{"n": 1, "name": "x", "m": 2}],

@@ -20,6 +20,7 @@ class FakeEngine:
     """Two operators of eight bins; every version flips one step of the migration under way."""
 
     unit, mode, remainder = "bins", Live(), "started again, it goes on with the rest"
+    name = "spend"
     operators, bins = {0: "0:count", 1: "1:sum"}, BINS
 
     def __init__(self, clock):

@@ -291,7 +291,7 @@ def test_duration_and_bound():
         (lambda: schedule([0], [1], state=[1], max_bytes="1k"), "max_bytes must be a number, not a text"),
         (lambda: schedule([0], [1], max_bytes=5), "max_bytes works in bytes; give schedule batched state"),
         (lambda: schedule([0], [1], "phases"), "phases works in bytes; give it state"),
-        (lambda: schedule([0], [1], state=[1, 2]), "state has 2 entries but there are 1 bins"),
+        (lambda: schedule([0], [1], state=[1, 2]), "state has 2 entries but there are 1 bin"),
         (lambda: schedule([0, 0], [1, 0], state=[1, -2]), "state of bin 1 is -2"),
         (lambda: schedule([0, 0], [1, 0], state=[1, float("nan")]), "state of bin 1 is nan"),
         (lambda: schedule([0], [1], state=[float("inf")]), "state of bin 0 is inf"),

@@ -81,7 +81,7 @@ def test_notebooks_show_bins_by_worker(harness):
     assert len(fills) == 3
     move = query.rescale(3)
     harness.finish(move)
-    for value in (move.report, query.loads["0:count"], me.Assignment.initial([0, 1])):
+    for value in (move.report, move.progress, query.loads["0:count"], me.Assignment.initial([0, 1])):
         assert tags(value._repr_html_())
 
 

@@ -74,7 +74,7 @@ def test_keys_of_several_columns_come_by_name():
         view.get(keys.select(["user"]))
     with pytest.raises(InvalidOption, match="values have columns user; give some of n"):
         view.put(keys, keys.select(["user"]))
-    with pytest.raises(InvalidOption, match="1 values of 'n' are given for 2 keys"):
+    with pytest.raises(InvalidOption, match="1 value of 'n' are given for 2 keys"):
         view.put(keys, keys.slice(1).select(["n"]))
     with pytest.raises(InvalidOption, match="keys are dict; give an Array"):
         view.get({"user": ["a"]})
@@ -168,5 +168,5 @@ def test_timers_without_payload():
     view = timers.view("t", {"t": Table(None, timers.specs("t")[0], BINS)})
     view.set(np.array([3, 1, 2]), pa.array([1, 2, 3]))
     assert view.due(3)["user"].to_pylist() == [2, 3]
-    with pytest.raises(InvalidOption, match="2 times are given for 1 keys"):
+    with pytest.raises(InvalidOption, match="2 times are given for 1 key"):
         view.set(np.array([3, 1]), pa.array([1]))

@@ -483,3 +483,11 @@ def test_a_memory_sink_keeps_the_last_versions():
     assert sink.to_arrow().to_pylist() == [{"batch": version, "n": version} for version in (2, 3, 4)]
     with pytest.raises(me.InvalidOption, match="versions is 0"):
         me.sinks.memory(versions=0)
+
+
+def test_the_name_of_a_memory_sink_can_be_that_of_a_view():
+    for name in ("", "my counts", "1st", "a-b", "db.counts"):
+        with pytest.raises(me.InvalidOption, match="cannot be one; write letters, digits and _"):
+            me.sinks.memory(name)
+    assert me.sinks.memory("_counts2").name == "_counts2"
+    assert me.sinks.memory().name is None

@@ -117,7 +117,7 @@ class DemoRun:
     def _say(self, move: Migration) -> None:
         report = move.report
         self.console.print(
-            f"{len(report.workers_before)} -> {len(report.workers_after)} workers while it ran: "
+            f"{len(report.workers_before)} -> {many(len(report.workers_after), 'worker')} while it ran: "
             f"{many(report.bins, 'bin')}, "
             f"{show.size(report.bytes)} in {many(report.steps, 'step')} and {report.duration_s:.1f} s; rows held "
             f"{report.rows_held}, misrouted {report.rows_misrouted}"

@@ -15,6 +15,7 @@ from rich.text import Text
 from meander.cli import show
 from meander.errors import InvalidOption
 from meander.outlook.transitions import SMOOTHING, Judgement, Transitions, tally
+from meander.pictures import many
 from meander.store.uri import scheme_of
 
 if TYPE_CHECKING:
@@ -108,7 +109,9 @@ def _counts(
         )
     counts = counts_from_checkpoint(place) if is_checkpoint else read_counts(place)
     if len(counts) < 2:
-        raise InvalidOption(f"{place} tells of no migration: there are {counts.values[0]:g} workers all the time")
+        number = int(counts.values[0])
+        there = f"there {'is' if number == 1 else 'are'} {many(number, 'worker')} all the time"
+        raise InvalidOption(f"{place} tells of no migration: {there}")
     least, most = (int(end) for end in (counts.values.min(), counts.values.max()))
     return counts, least if lo is None else lo, most if hi is None else hi
 
@@ -141,14 +144,14 @@ def _print(console: Console, answer: dict[str, Any], transitions: Transitions) -
     learned, judged, unit = answer["learned"], answer["judged"], answer["unit"]
     console.print(
         f"{answer['steps']} {unit} from {answer['from']} to {answer['to']}, "
-        f"{transitions.lo} to {transitions.hi} workers"
+        f"{transitions.lo} to {many(transitions.hi, 'worker')}"
     )
     console.print(
-        f"learned from {learned['migrations']} migrations in {learned['steps']} {unit}, with {learned['smoothing']:g} "
-        "expected ones added to each row"
+        f"learned from {many(learned['migrations'], 'migration')} in {learned['steps']} {unit}, with "
+        f"{learned['smoothing']:g} expected ones added to each row"
     )
     if judged is not None and judged["migrations"]:
-        console.print(f"judged by the {judged['migrations']} migrations in the {judged['steps']} {unit} after:")
+        console.print(f"judged by the {many(judged['migrations'], 'migration')} in the {judged['steps']} {unit} after:")
         unsure = (
             "it held one of them to be impossible" if judged["perplexity"] is None else f"{judged['perplexity']:.2f}"
         )

@@ -9,6 +9,7 @@ from rich.table import Table
 import meander
 from meander.cli import show
 from meander.errors import Infeasible
+from meander.pictures import many
 
 PLANNERS = ("even", "ssm", "free")
 """Those to compare; `even`, Storm's default, comes with meander-lab."""
@@ -28,7 +29,7 @@ def show_planners(console: Console, bins: int, workers: int, tau: float, seed: i
     problem = skewed_problem(bins, workers, tau, seed)
     total = sum(problem.state)
     console.print(
-        f"[bold]A skewed stream[/]: {bins} bins on {workers} workers, {show.size(total)} of state. "
+        f"[bold]A skewed stream[/]: {many(bins, 'bin')} on {many(workers, 'worker')}, {show.size(total)} of state. "
         f"One worker is added; no worker may carry more than {1 + tau:g} times its fair share.\n"
     )
     now = meander.Problem(problem.load, problem.state, problem.owner, workers, tau)

@@ -138,5 +138,7 @@ def schedule_table(name: str, steps: Sequence[Step]) -> Table:
         text = "; ".join(f"{source} -> {target}: {bins(moved)}" for (source, target), moved in pairs.items())
         table.add_row(f"+{batch}", str(len(step)), size(sum(move.bytes for move in step)), text or "(a gap)")
     if len(steps) > shown:
-        table.add_row("...", "", "", f"and {len(steps) - shown} more batches; --format json has all")
+        table.add_row(
+            "...", "", "", f"and {many(len(steps) - shown, 'more batch', 'more batches')}; --format json has all"
+        )
     return table

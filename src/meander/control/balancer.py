@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -11,14 +10,13 @@ from typing import Any, Protocol
 
 from meander.control.policies import Action, Choice, Decision, Policy, View
 from meander.errors import Infeasible, InvalidOption, MeanderError
+from meander.logs import logger
 from meander.migration.handle import Migration
 from meander.migration.movable import Movable
 from meander.migration.mover import Mover
 from meander.migration.request import Proposal, Request
 from meander.pictures import many
 from meander.planning import planners
-
-logger = logging.getLogger("meander")
 
 LOOK_EVERY_S = 0.1
 MAX_DECISIONS = 1000
@@ -83,7 +81,14 @@ class Balancer:
         return self
 
     def stop(self) -> None:
-        """Look no more; a migration that is under way goes on."""
+        """Look no more; a migration that is under way goes on.
+
+        Example:
+            >>> balancer = query.keep_balanced(alpha=0.5)
+            >>> balancer.stop()
+            >>> balancer.is_active
+            False
+        """
         self._stopped.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
@@ -109,7 +114,7 @@ class Balancer:
             try:
                 self.look()
             except Exception:
-                logger.exception("the balancer could not look; it tries again")
+                logger.exception("the balancer could not look; it tries again", extra={"query": self._engine.name})
 
     def _look(self, operator: int, policy: Policy, view: View) -> None:
         migration = self._mover.migration

@@ -62,7 +62,11 @@ class Decision:
     bins: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain texts and numbers, ready for JSON."""
+        """What it says, as plain texts and numbers, ready for JSON.
+
+        Returns:
+            The fields, by name.
+        """
         return asdict(self)
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from meander.control.window import MEASURED, Gamma, LoadWindow, Sample
 from meander.errors import InvalidOption
 from meander.measure.load import check_gamma
 from meander.options import positive, whole
+from meander.pictures import many
 from meander.types import BinId, WorkerId
 
 SLACK = 0.1
@@ -189,12 +190,14 @@ class Straggler:
             self._forget()
         case = _Case(view, alpha)
         if len(self._samples) < self.rules.window:
-            return case.stay(f"only {len(self._samples)} of the {self.rules.window} batches of a window were seen")
+            return case.stay(
+                f"only {len(self._samples)} of the {many(self.rules.window, 'batch', 'batches')} of a window were seen"
+            )
         if moving:
             return case.stay("a migration is under way")
         rested, rest = self._rested(), self.rules.rest_batches
         if rested is not None and rested < rest:
-            return case.stay(f"{rested} of {rest} batches of rest are over")
+            return case.stay(f"{rested} of {many(rest, 'batch', 'batches')} of rest are over")
         verdict = self._judge(case)
         if verdict.action != "stay":
             self._begin_rest()
@@ -208,7 +211,7 @@ class Straggler:
             return self._balance(case)
         wanted = self._upwards(case, case.count + 1)
         if wanted > case.count and not case.is_alone(wanted, self.rules.limit(wanted)):
-            return self._rescale(case, wanted, f"balancing was not enough, so {wanted} workers are wanted")
+            return self._rescale(case, wanted, f"balancing was not enough, so {_wanted(wanted)}")
         since = self._tried.get((case.view.straggler, case.view.heaviest))
         is_known = since is not None and self._samples[-1].batch - since < RETRY * self.rules.rest_batches
         is_alone = case.is_alone(case.count, case.alpha)
@@ -231,14 +234,14 @@ class Straggler:
             wanted = self._upwards(case, max(case.count + 1, math.ceil(needed)))
             why = busy if needed > case.count else f"rows come to worker {slow[0]} as fast as it serves them"
             if wanted > case.count:
-                return self._rescale(case, wanted, f"{why}, so {wanted} workers are wanted")
+                return self._rescale(case, wanted, f"{why}, so {_wanted(wanted)}")
             return case.stay(f"{why}, and most is {self.rules.most}") if self.rules.most is not None else None
         wanted = max(math.ceil(needed * (1 + SLACK)), self.rules.least or case.count, self.rules.fewest)
         floor, busy_then = self._floor
         if case.view.busy_per_s >= QUIETER * busy_then:
             wanted = max(wanted, floor)
         if wanted < case.count:
-            return self._rescale(case, wanted, f"{busy}, so {wanted} workers suffice")
+            return self._rescale(case, wanted, f"{busy}, so {many(wanted, 'worker')} would do")
         return None
 
     def _upwards(self, case: _Case, wanted: int) -> int:
@@ -296,3 +299,7 @@ class _Case:
         """Return the verdict to leave everything as it is."""
         reason = self.figures if why is None else f"{self.figures}; {why}"
         return Verdict("stay", reason, self.view.imbalance, self.count, self.view)
+
+
+def _wanted(workers: int) -> str:
+    return f"{many(workers, 'worker')} {'is' if workers == 1 else 'are'} wanted"

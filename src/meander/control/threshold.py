@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from meander.errors import InvalidOption
 from meander.options import amount, whole
+from meander.pictures import many
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,10 @@ class Threshold:
             return Advice(False, "no batch has ended yet" if look.batch < 0 else f"no new batch since {self._seen}")
         if self._rest_from is not None and look.batch - self._rest_from < self.rules.rest_batches:
             rested = look.batch - self._rest_from
-            return Advice(False, f"{rested} of {self.rules.rest_batches} batches of rest after the last migration")
+            return Advice(
+                False,
+                f"{rested} of {many(self.rules.rest_batches, 'batch', 'batches')} of rest after the last migration",
+            )
         refusal = self._balanced(look) or self._pointless(look)
         if refusal:
             self._bad_looks = 0

@@ -18,6 +18,7 @@ from meander.errors import InvalidOption
 from meander.measure.load import Floats, Resources, by_side, load_imbalance, per_bin, sum_by_worker
 from meander.measure.rates import mean_sojourn_s, service_per_s, steady_mean
 from meander.options import amount, listed, positive, worker_id
+from meander.pictures import many
 from meander.types import BinId, WorkerId
 
 Gamma: TypeAlias = float | Literal["measured"] | None
@@ -59,7 +60,7 @@ class Sample:
         known = {w: WorkerId(worker_id(f"the owner of bin {owners.index(w)}", w)) for w in dict.fromkeys(owners)}
         owner = tuple(known[w] for w in owners)
         if len(owner) != bins or not bins:
-            raise InvalidOption(f"there are {len(owner)} owners but {bins} bins; give one for each")
+            raise InvalidOption(f"there are {many(len(owner), 'owner')} but {many(bins, 'bin')}; give one for each")
         fixed = {
             "interval_s": float(positive("interval_s", self.interval_s)),
             "stored": stored,

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from meander.errors import InvalidOption
 from meander.options import amount
+from meander.pictures import many
 
 Floats = NDArray[np.float64]
 MOST_SIDES = 2
@@ -153,7 +154,9 @@ class Resources:
     def of_workers(self, owner: Sequence[int], workers: Sequence[int]) -> Floats:
         """Return the load of each worker, in the order of `workers` (eq. 12)."""
         if len(owner) != self.bins:
-            raise InvalidOption(f"there are {len(owner)} owners but {self.bins} bins; give one for each")
+            raise InvalidOption(
+                f"there are {many(len(owner), 'owner')} but {many(self.bins, 'bin')}; give one for each"
+            )
         known = set(workers)
         for j, worker in enumerate(owner):
             if worker not in known:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from meander.logs import logger
 from meander.migration.control_rows import ControlRow, ControlRows
 from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings, Ledger, Owners
@@ -30,8 +30,6 @@ from meander.migration.orders import (
 from meander.migration.protocol import OPEN_STEPS, Protocol
 from meander.migration.steps import CopyBudget, Json, OperatorMove, Step
 from meander.types import BinId, WorkerId
-
-logger = logging.getLogger("meander")
 
 MAX_STATES = 64
 

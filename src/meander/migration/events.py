@@ -6,7 +6,6 @@ waits for them and they hold none of its locks, so a listener may call anything 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -14,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meander.clock import Clock, SystemClock
-
-logger = logging.getLogger("meander")
+from meander.logs import logger
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,8 +39,12 @@ class Event:
     def to_dict(self) -> dict[str, Any]:
         """One flat object, ready for JSON; its name is called `event`.
 
-        >>> Event("lost", 5, version=3, facts={"workers": [1]}).to_dict()
-        {'time_ms': 5, 'event': 'lost', 'version': 3, 'workers': [1]}
+        Returns:
+            The fields that are given, and the facts beside them.
+
+        Example:
+            >>> Event("lost", 5, version=3, facts={"workers": [1]}).to_dict()
+            {'time_ms': 5, 'event': 'lost', 'version': 3, 'workers': [1]}
         """
         about = {"version": self.version, "migration": self.migration, "step": self.step}
         given = {name: value for name, value in about.items() if value is not None}
@@ -67,8 +69,9 @@ DELIVERED_WITHIN_S = 10.0
 class EventLog:
     """The events of one query, oldest first."""
 
-    def __init__(self, clock: Clock | None = None, background: bool = True) -> None:
-        """Without `background`, listeners are called by `deliver` alone, in its thread."""
+    def __init__(self, clock: Clock | None = None, background: bool = True, query: str | None = None) -> None:
+        """Without `background`, listeners are called by `deliver` alone, in its thread; `query` is its name in logs."""
+        self._query = query
         self.entries: list[Event] = []
         self._clock, self._background = clock or SystemClock(), background
         self._listeners: tuple[Listener, ...] = ()
@@ -94,7 +97,8 @@ class EventLog:
             entry = Event(event, self._clock.wall_ms(), **about, facts=facts)
             self.entries.append(entry)
             del self.entries[:-MAX_ENTRIES]
-            logger.debug("%s", entry)
+            named = {"query": self._query, "version": entry.version, "migration": entry.migration}
+            logger.debug("%s", entry, extra={name: value for name, value in named.items() if value is not None})
             if not self._listeners:
                 return
             if len(self._waiting) == MAX_WAITING:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 
 from meander.clock import Clock, SystemClock
 from meander.errors import MeanderError, MigrationFailed
+from meander.logs import logger
 from meander.migration.movable import EngineStatus, MigrationState, Movable, Recruits, StaleLedger
 from meander.migration.orders import Phase
-from meander.migration.report import Latency, Progress, Report, progress_bar
+from meander.migration.report import Latency, Progress, Report
 from meander.migration.request import Proposal, Request
 from meander.migration.steps import Budget, Step
 from meander.planning import Plan
-
-logger = logging.getLogger("meander")
+from meander.progress import bars
 
 LOOK_EVERY_S = 0.05
 AHEAD_S = 60.0
@@ -151,33 +149,58 @@ class Migration:
     # --- what one does ---------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None = None, show: bool | None = None) -> bool:
-        """Wait until it is over and return whether it is; raises `MigrationFailed` where it has failed.
+        """Wait until it is over.
 
-        `show` draws a progress bar, by default where there is a terminal.
+        Args:
+            timeout_s: wait so many seconds at most.
+            show: whether to draw a progress bar; by default in a notebook, and on a terminal.
+
+        Returns:
+            Whether it is over.
+
+        Raises:
+            MigrationFailed: it has failed, or the query has ended before it was through.
+
+        Example:
+            >>> migration.wait(timeout_s=60)
+            True
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        is_shown = sys.stderr.isatty() if show is None else show
-        with progress_bar() if is_shown else nullcontext() as draw:
-            while not self._ended.wait(LOOK_EVERY_S):
+
+        with bars(show) as draw:
+
+            def look() -> None:
+                progress = self.progress
                 if draw is not None:
-                    draw(self.progress)
+                    draw("moving state", progress.bins, max(1, progress.of_bins), str(progress))
+
+            while not self._ended.wait(LOOK_EVERY_S):
+                look()
                 if not self._thread.is_alive() and self._is_running and not self.is_over:
                     raise MigrationFailed(self._cut_short())
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
-            if draw is not None:
-                draw(self.progress)
+            look()
         if self.status == "failed":
             raise MigrationFailed(self.reason)
         return True
 
     def _cut_short(self) -> str:
+        if self._is_alone:
+            return "in a harness nothing goes on by itself; give the migration to h.finish(..), or call h.rescale(..)"
         progress = self.progress
         done = f"the query has ended with {progress.bins} of {progress.of_bins} {progress.unit} moved"
         return f"{done}; {self.engine.remainder}"
 
     def cancel(self) -> None:
-        """Move nothing more: bins that have flipped stay where they are, copies of the others are dropped."""
+        """Move nothing more: bins that have flipped stay where they are, copies of the others are dropped.
+
+        Example:
+            >>> move = query.rescale(3, schedule="fluid")
+            >>> move.cancel()
+            >>> move.status
+            'cancelled'
+        """
         if self._ended.is_set():
             return
         self._cancelled.set()
@@ -248,7 +271,7 @@ class Migration:
     def _take_up(self, number: int) -> None:
         """It has this number from here on; whoever cancelled it before could not name it to the engine."""
         self.number = number
-        logger.info("migration %s begins, a %s: %s", number, self.request.kind, self.proposal)
+        logger.info("migration %s begins, a %s: %s", number, self.request.kind, self.proposal, extra=self._subject)
         if self._cancelled.is_set():
             self.engine.cancel(number, "cancelled by the user")
 
@@ -272,8 +295,13 @@ class Migration:
         self._ended_s = self._ended_s or self._clock.now_s()
         self.request.mode.ended(self)
         self._processes_after = now.processes
-        logger.info("migration %s is over: %s", self.number, str(self.report).partition("\n")[0])
+        logger.info("migration %s is over: %s", self.number, str(self.report).partition("\n")[0], extra=self._subject)
         self._ended.set()
+
+    @property
+    def _subject(self) -> dict[str, object]:
+        """What is logged about it."""
+        return {"query": self.engine.name, "version": self.engine.status().version, "migration": self.number}
 
     def _run(self) -> None:
         if self._begin():
@@ -360,13 +388,13 @@ class Migration:
         except MeanderError:
             raise
         except Exception:
-            logger.exception("workers that own nothing could not be cleared up")
+            logger.exception("workers that own nothing could not be cleared up", extra=self._subject)
 
     def _failure(self, problem: Exception) -> tuple[str, str]:
         """How it ended, and why, for a problem that ended it."""
         if isinstance(problem, MeanderError):
             return "failed", str(problem)
-        logger.error("a migration has failed", exc_info=problem)
+        logger.error("a migration has failed", exc_info=problem, extra=self._subject)
         return "failed", f"{type(problem).__name__}: {str(problem).partition(chr(10))[0]}"
 
 

@@ -98,6 +98,10 @@ class Movable(Protocol):
     """What becomes of the rest of a migration when the query ends."""
 
     @property
+    def name(self) -> str | None:
+        """What the query is called in logs: its name, or its id."""
+
+    @property
     def operators(self) -> Mapping[int, str]:
         """The name of each operator, by number."""
 

@@ -60,7 +60,15 @@ class MoveOptions:
     schedule_options: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that are given, by name, and what the planner and the schedule take."""
+        """The fields that are given, by name, and what the planner and the schedule take.
+
+        Returns:
+            What the verbs take as keywords.
+
+        Example:
+            >>> MoveOptions(schedule="fluid", schedule_options={"gap": 2}).to_dict()
+            {'schedule': 'fluid', 'gap': 2}
+        """
         own = {each.name: getattr(self, each.name) for each in fields(self) if not each.name.endswith("_options")}
         given = {name: value for name, value in own.items() if value is not None}
         return {**given, **self.planner_options, **self.schedule_options}

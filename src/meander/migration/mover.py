@@ -15,6 +15,7 @@ from meander.migration.movable import Movable
 from meander.migration.request import Live, Mode, Proposal, Request
 from meander.migration.steps import Budget, CopyBudget, SteeringPatience
 from meander.options import Plugins, amount, positive, whole
+from meander.pictures import many
 from meander.planning import planners
 from meander.scheduling import schedules
 
@@ -161,7 +162,9 @@ def _per_bin(load: Sequence[float] | None, bins: int) -> tuple[float, ...] | Non
     if load is None:
         return None
     if len(load) != bins:
-        raise InvalidOption(f"load has {len(load)} entries but there are {bins} bins; give one for each")
+        raise InvalidOption(
+            f"load has {many(len(load), 'entry', 'entries')} but there are {many(bins, 'bin')}; give one for each"
+        )
     return tuple(float(amount(f"load of bin {bin_}", value)) for bin_, value in enumerate(load))
 
 

@@ -1,14 +1,13 @@
-"""How far a migration is, and what it did to the stream: numbers for people, and a progress bar in a terminal."""
+"""How far a migration is, and what it did to the stream: numbers for people."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from meander.pictures import facts, many
+from meander.pictures import facts, many, progress_html
 from meander.types import Bytes
 
 
@@ -36,7 +35,15 @@ class Progress:
     unit: str = "bins"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, ready for JSON."""
+        """What it says, as plain texts and numbers, ready for JSON.
+
+        Returns:
+            The fields, by name.
+
+        Example:
+            >>> migration.progress.to_dict()["phase"]
+            'done'
+        """
         return asdict(self)
 
     def __str__(self) -> str:
@@ -44,6 +51,9 @@ class Progress:
         size = f"{self.bytes:,.0f} of {self.of_bytes:,.0f} bytes"
         step = f"step {self.steps} of {self.of_steps}"
         return f"{self.phase}: {self.bins} of {many(self.of_bins, self.unit.removesuffix('s'))}, {size}, {step}{left}"
+
+    def _repr_html_(self) -> str:
+        return progress_html("moving state", self.bins, self.of_bins, str(self))
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,15 @@ class Report:
         return facts(f"migration: {self.outcome}", rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, ready for JSON."""
+        """What it says, as plain lists and numbers, ready for JSON.
+
+        Returns:
+            The fields, by name.
+
+        Example:
+            >>> migration.report.to_dict()["workers_after"]
+            (0, 1, 2)
+        """
         return asdict(self)
 
     def __str__(self) -> str:
@@ -155,20 +173,3 @@ class Report:
             held = f"rows held {self.rows_held}, for {self.longest_hold_ms:.0f} ms at most"
             lines.append(f"  {held}, misrouted {self.rows_misrouted}")
         return "\n".join([*lines, *(f"  {remark}" for remark in self.remarks)])
-
-
-@contextmanager
-def progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar in the terminal; what is yielded draws how far a migration is."""
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-    with Bars(*columns, console=Console(stderr=True), transient=False) as bars:
-        task = bars.add_task("moving state", total=1, text="")
-
-        def draw(progress: Progress) -> None:
-            bars.update(task, total=max(1, progress.of_bins), completed=progress.bins, text=str(progress))
-
-        yield draw

@@ -153,7 +153,15 @@ class Proposal:
         return facts("proposal", shown, *pictures)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, ready for JSON."""
+        """What it says, as plain lists and numbers, ready for JSON.
+
+        Returns:
+            The plans, the steps and what they cost.
+
+        Example:
+            >>> query.plan_rescale(3).to_dict()["workers"]
+            [0, 1, 2]
+        """
         return {
             "plans": {name: plan.to_dict() for name, plan in self.plans.items()},
             "steps": [{"bytes": step.bytes, "moves": [list(move) for move in step.moves]} for step in self.steps],

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 import math
 import threading
 from collections import defaultdict, deque
@@ -19,11 +18,10 @@ import numpy as np
 
 from meander.clock import Clock, SystemClock
 from meander.control.window import Sample
+from meander.logs import logger
 from meander.native.internals import Internals
 from meander.native.stores import BatchRun, Partition, StatefulOperator, TaskRun
 from meander.types import WorkerId
-
-logger = logging.getLogger("meander")
 
 REMEMBERED = 500
 MAX_SAMPLES = 64

@@ -54,7 +54,7 @@ class NativeEngine:
 
     def __init__(self, placement: StatePlacement, clock: Clock | None = None) -> None:
         self.placement, self.watch = placement, placement.watch
-        self.events = EventLog(clock)
+        self.events = EventLog(clock, query=self.name)
         self.operators: Mapping[int, str] = placement.names
         self._staffing = Staffing(placement, self.events, clock or SystemClock())
         self._samplers = {group: Sampler(group, len(placement.partitions(group))) for group in placement.groups}
@@ -88,6 +88,11 @@ class NativeEngine:
         return self._runs.get(self._count)
 
     # --- Movable -----------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What the query is called in logs: its name, or its id."""
+        return self.placement.internals.name
 
     @property
     def bins(self) -> int:

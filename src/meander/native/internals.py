@@ -45,6 +45,11 @@ class Internals:
         self.checkpoint = str(execution.resolvedCheckpointRoot())
         self._ids: dict[tuple[int, int, str], Any] = {}
 
+    @property
+    def name(self) -> str:
+        """The query's name, or its id where it has none."""
+        return str(self.query.name or self.query.id)
+
     @classmethod
     def of(cls, query: object) -> Internals:
         """The private side of a query; refuses in one sentence what is not a classic query on a Spark we know."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
 from meander.errors import MeanderError, MigrationFailed
+from meander.logs import about, logger
 from meander.migration.events import EventLog
 from meander.migration.movable import MigrationState
 from meander.migration.orders import Outcome, Phase
@@ -24,8 +24,6 @@ from meander.native.steering import (
     TakeSnapshot,
 )
 from meander.native.stores import BatchRun, Partition
-
-logger = logging.getLogger("meander")
 
 SOON_S = 0.05
 
@@ -78,6 +76,10 @@ class SteeringRun:
             self._thread.join()
 
     def _run(self) -> None:
+        with about(query=self._placement.internals.name, migration=self.number):
+            self._take_steps()
+
+    def _take_steps(self) -> None:
         end: tuple[Outcome, str]
         self._watch.is_close = True
         try:

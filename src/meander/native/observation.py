@@ -104,7 +104,21 @@ class Observation:
         return facts(repr(self).strip("<>"), shown)
 
     def held(self, group: str | None = None) -> dict[str, list[PartitionFigures]]:
-        """The partitions of each executor, of one group or of all."""
+        """The partitions of each executor.
+
+        Args:
+            group: of one group of operators; by default of all.
+
+        Returns:
+            The figures of its partitions, by executor.
+
+        Raises:
+            InvalidOption: there is no such group.
+
+        Example:
+            >>> {executor: len(partitions) for executor, partitions in attached.observe().held().items()}
+            {'0': 6, '1': 0, '2': 0}
+        """
         if group is not None and group not in self.groups:
             raise InvalidOption(f"there is no group {group!r}; the groups are {', '.join(self.groups) or 'none yet'}")
         by_executor: dict[str, list[PartitionFigures]] = {each.executor: [] for each in self.executors}
@@ -114,9 +128,20 @@ class Observation:
         return by_executor
 
     def loads(self, group: str | None = None) -> dict[str, float]:
-        """Milliseconds of each executor's partitions, of one group or of all.
+        """Milliseconds of each executor's partitions.
 
-        Executors that hold nothing are there with 0, unless they are draining.
+        Args:
+            group: of one group of operators; by default of all.
+
+        Returns:
+            Milliseconds by executor; one that holds nothing is there with 0, unless it is draining.
+
+        Raises:
+            InvalidOption: there is no such group.
+
+        Example:
+            >>> sorted(attached.observe().loads())
+            ['0', '1', '2']
         """
         held = self.held(group)
         return {
@@ -126,9 +151,20 @@ class Observation:
         }
 
     def imbalance(self, group: str | None = None) -> float:
-        """The load imbalance degree LI of the executors, with their cores as capacities.
+        """The load imbalance degree LI of the executors, with their cores as capacities; 0 where nothing has run yet.
 
-        Of the worst group unless one is named; 0 where nothing has run yet.
+        Args:
+            group: of one group of operators; by default the worst of all.
+
+        Returns:
+            How far the busiest is above the mean: 0 is perfect, and n - 1 the most among n executors.
+
+        Raises:
+            InvalidOption: there is no such group.
+
+        Example:
+            >>> attached.observe().imbalance()
+            2.0
         """
         if group is None:
             return max((self.imbalance(each) for each in self.groups), default=0.0)
@@ -138,7 +174,18 @@ class Observation:
     def straggler_ms(self, group: str | None = None) -> float:
         """Milliseconds of a batch that perfect balance would save: the busiest executor against the mean, per core.
 
-        Summed over the groups unless one is named: they run one after the other.
+        Args:
+            group: of one group of operators; by default summed over all, since they run one after the other.
+
+        Returns:
+            Milliseconds.
+
+        Raises:
+            InvalidOption: there is no such group.
+
+        Example:
+            >>> attached.observe().straggler_ms() > 0
+            True
         """
         if group is None:
             return math.fsum(self.straggler_ms(each) for each in self.groups)
@@ -152,11 +199,27 @@ class Observation:
         return list(loads.values()), [cores[executor] for executor in loads]
 
     def slowest(self) -> list[PartitionFigures]:
-        """All partitions, the slowest first."""
+        """All partitions, the slowest first.
+
+        Returns:
+            Their figures.
+
+        Example:
+            >>> len(attached.observe().slowest())
+            6
+        """
         return sorted(self.partitions, key=lambda each: -each.ms)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, ready for JSON."""
+        """What it says, as plain lists and numbers, ready for JSON.
+
+        Returns:
+            The fields, by name.
+
+        Example:
+            >>> len(attached.observe().to_dict()["partitions"])
+            6
+        """
         return {
             **vars(self),
             "partitions": [dict(vars(each)) for each in self.partitions],
@@ -165,7 +228,22 @@ class Observation:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Observation:
-        """Build an observation from what `to_dict` gives, as read from JSON; anything else is refused."""
+        """An observation of what `to_dict` gives, as read from JSON.
+
+        Args:
+            data: the fields, by name.
+
+        Returns:
+            The observation.
+
+        Raises:
+            InvalidOption: a field is missing, unknown, or has a value it cannot have.
+
+        Example:
+            >>> seen = attached.observe()
+            >>> Observation.from_dict(seen.to_dict()) == seen
+            True
+        """
         values = _fields_of(cls, "an observation", data)
         return cls(
             query=_text("query", values["query"]),
@@ -185,7 +263,7 @@ class Observation:
         if shown:
             lines += ["", *_partition_lines(shown, named=len(self.groups) > 1)]
         if len(self.partitions) > len(shown):
-            lines.append(f"these are the {len(shown)} slowest of {len(self.partitions)} partitions")
+            lines.append(f"these are the {len(shown)} slowest of {many(len(self.partitions), 'partition')}")
         return "\n".join(line[:WIDTH].rstrip() for line in lines)
 
     def _headline(self) -> str:

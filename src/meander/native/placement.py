@@ -6,7 +6,6 @@ prepare (a fresh snapshot, a warm executor), ready, flip, and release of executo
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from meander.engine.driver.placement import occupied
 from meander.engine.spark.cluster import SparkCluster
 from meander.engine.spark.gateway import Executor
 from meander.errors import InvalidOption, QueryFailed
+from meander.logs import logger
 from meander.migration.steps import OperatorMove
 from meander.native.batches import BatchWatch
 from meander.native.internals import Internals
@@ -23,8 +23,6 @@ from meander.native.observation import ExecutorFigures, Observation, PartitionFi
 from meander.native.steering import BatchSight, TaskSight
 from meander.native.stores import BatchRun, Partition, StatefulOperator, TaskRun, worker_of
 from meander.types import WorkerId
-
-logger = logging.getLogger("meander")
 
 AHEAD = 64
 """For so many versions a partition that does not move is shielded at once."""

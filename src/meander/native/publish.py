@@ -7,7 +7,6 @@ what is read is not trusted: whatever is no observation is passed over.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import stat
@@ -18,10 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from meander.errors import InvalidOption
+from meander.logs import logger
 from meander.native.observation import Observation
 from meander.options import whole
-
-logger = logging.getLogger("meander")
 
 NAME = re.compile(r"[a-z0-9_-]{1,64}")
 LARGEST_FILE = 64 * 2**20

@@ -13,6 +13,7 @@ from meander.migration.movable import Recruits
 from meander.migration.request import Proposal, Request
 from meander.native.moving import QUERY_ENDED
 from meander.native.placement import StatePlacement, executor_of
+from meander.pictures import many
 
 PAUSE_WITHIN_S = 60.0
 PAUSE_LOOK_S = 0.003
@@ -54,7 +55,7 @@ class Staffing:
             if ended.is_set():
                 raise MigrationFailed(QUERY_ENDED)
             raise MigrationFailed(
-                f"{count} executors were wanted and there are {len(there)}: asked for {missing} more, "
+                f"{many(count, 'executor')} were wanted and there are {len(there)}: asked for {missing} more, "
                 f"{len(arrived)} came within {within_s:g} s; nothing was moved. Give Spark more room, or "
                 f"rescale to at most {len(there)}"
             )

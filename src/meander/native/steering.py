@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from meander.errors import InvalidOption
 from meander.migration.steps import OperatorMove, SteeringPatience, Step
 from meander.native.stores import Partition
+from meander.pictures import many
 from meander.types import WorkerId
 
 
@@ -190,7 +191,7 @@ class SteeringProtocol:
                 self._give_up(key, f"executor {move.target} is gone", instructions)
             elif task is not None:
                 if self._tries[key] >= self.patience.tries:
-                    reason = f"it ran on executor {task.worker} {self._tries[key]} times{task.why}"
+                    reason = f"it ran on executor {task.worker} {many(self._tries[key], 'time')}{task.why}"
                     self._give_up(key, reason, instructions)
                     continue
                 self._tries[key] += 1
@@ -202,7 +203,7 @@ class SteeringProtocol:
         before = self._rows.get(key)
         if before and not before - task.removed <= task.rows <= before + task.updated:
             reason = (
-                f"it had {before} rows before and {task.rows} after a batch with {task.updated} updates and "
+                f"it had {many(before, 'row')} before and {task.rows} after a batch with {task.updated} updates and "
                 f"{task.removed} removals"
             )
             instructions.append(Doubted(self._open[key], reason))
@@ -216,7 +217,7 @@ class SteeringProtocol:
             if task.worker != move.target:
                 instructions.append(Doubted(move, f"it ran on executor {task.worker} in the batch after{task.why}"))
             elif task.loads > loads:
-                reason = f"its state was loaded again in the batch after: {task.loads} times"
+                reason = f"its state was loaded again in the batch after: {many(task.loads, 'time')}"
                 instructions.append(Doubted(move, reason))
             del self._settling[key]
 

@@ -11,6 +11,7 @@ from meander.errors import MeanderError
 from meander.operators.operator import listing
 from meander.operators.ordering import same
 from meander.options import kind
+from meander.pictures import many
 from meander.route.columns import is_octets, whole_column
 from meander.state.frames import arrow_of, is_frame
 
@@ -38,7 +39,7 @@ def conform(
         if name not in schema.names and name not in extra:
             raise MeanderError(f"{who} returned a column {name!r} that is not declared; declare it or leave it out")
     if rows is not None and answer.num_rows != rows:
-        raise MeanderError(f"{who} returned {answer.num_rows} rows; it must return {rows}, one for each key")
+        raise MeanderError(f"{who} returned {many(answer.num_rows, 'row')}; it must return {rows}, one for each key")
     columns = [_cast(who, field, whole_column(answer[field.name])) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 

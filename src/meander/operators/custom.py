@@ -20,6 +20,7 @@ from meander.operators.operator import BinnedOperator, Now, Operator, Output, ke
 from meander.operators.ordering import ascending, sorted_rows
 from meander.operators.times import microseconds, newest_of, time_type
 from meander.options import kind
+from meander.pictures import many
 from meander.route.columns import whole_column
 from meander.route.keys import Keys, KeyType
 from meander.route.schema import schema
@@ -175,7 +176,7 @@ class Custom(BinnedOperator):
                 'ts timestamp", or a pair of such texts'
             )
         if len(texts) != len(inputs):
-            raise InvalidOption(f"{self.who}.input declares {len(texts)} inputs but is given {len(inputs)}")
+            raise InvalidOption(f"{self.who}.input declares {many(len(texts), 'input')} but is given {len(inputs)}")
         return tuple(self._matched(self._schema("input", text), each) for text, each in zip(texts, inputs, strict=True))
 
     def _matched(self, declared: pa.Schema, stream: pa.Schema) -> pa.Schema:

@@ -55,7 +55,19 @@ class KeyState:
         return any(value is not None for value in self._values)
 
     def update(self, **values: Any) -> None:
-        """Set these columns; the others keep what they have: `state.update(total=7, last=row.at)`."""
+        """Set some columns of the key's state; the others keep what they have.
+
+        Args:
+            values: the new values, by column; None is null.
+
+        Raises:
+            InvalidOption: there is no such column.
+
+        Example:
+            >>> state.update(total=7)
+            >>> state.total, state.last
+            (7, None)
+        """
         columns, new = self.columns, list(self._values)
         for name, value in values.items():
             if name not in columns:
@@ -64,14 +76,31 @@ class KeyState:
         self._values = self._changes.values[self._place] = tuple(new)
 
     def clear(self) -> None:
-        """Forget the key: all its columns, and its timer."""
+        """Forget the key: all its columns, and its timer.
+
+        Example:
+            >>> state.update(total=7)
+            >>> state.clear()
+            >>> state.exists
+            False
+        """
         self._values = self._changes.values[self._place] = (None,) * len(self._values)
         self._changes.timers[self._place] = None
 
     def timer(self, at: datetime) -> None:
         """Ask to be called again, without rows, once the watermark is past this time.
 
-        A key has one timer: a new one takes the place of the one before. A datetime without a zone is one of UTC.
+        A key has one timer: a new one takes the place of the one before.
+
+        Args:
+            at: the time; without a zone, of UTC.
+
+        Raises:
+            InvalidOption: it is no datetime, or the stream has no event time.
+
+        Example:
+            >>> from datetime import datetime
+            >>> state.timer(datetime(2026, 1, 1, 12))
         """
         self._changes.check_timers()
         if not isinstance(at, datetime) or at != at:  # pandas' NaT is a datetime that is not equal to itself
@@ -80,7 +109,14 @@ class KeyState:
         self._changes.timers[self._place] = int((whole - EPOCH) // MICROSECOND)
 
     def cancel_timer(self) -> None:
-        """Forget the key's timer, if it has one."""
+        """Forget the key's timer, if it has one.
+
+        Raises:
+            InvalidOption: the stream has no event time, and so no timers.
+
+        Example:
+            >>> state.cancel_timer()
+        """
         self._changes.check_timers()
         self._changes.timers[self._place] = None
 

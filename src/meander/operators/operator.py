@@ -161,11 +161,44 @@ class Operator:
     rows: ClassVar[str | None] = None
 
     def on_batch(self, *inputs_state_now: Any) -> Any:
-        """Take the rows of a batch into the state and return the rows to emit."""
+        """Take the rows of a batch into the state and return the rows to emit.
+
+        Args:
+            inputs_state_now: the rows of each input, the state by name, and what time it is.
+
+        Returns:
+            The rows to emit, as Arrow or pandas, or None.
+
+        Raises:
+            NotImplementedError: an operator of your own does not say what is to be done.
+
+        Example:
+            >>> import meander as me
+            >>> class Doubled(me.Operator):
+            ...     input, output = "n bigint", "n bigint"
+            ...     def on_batch(self, rows, state, now):
+            ...         return {"n": [2 * n for n in rows["n"].to_pylist()]}
+            >>> numbers = me.stream(me.testing.source("n bigint")).key_by("n").process(Doubled)
+            >>> with me.testing.harness(numbers) as h:
+            ...     h.batch([{"n": 3}])
+            [{'n': 6}]
+        """
         raise NotImplementedError(f"{type(self).__name__} has no on_batch")
 
     def on_time(self, due: Mapping[str, Any], state: Mapping[str, Any], now: Now) -> Any:
-        """Answer the timers that are due."""
+        """Answer the timers that are due.
+
+        Args:
+            due: for every Timers of the state a RecordBatch of key, time and payload, in order of time.
+            state: the state by name.
+            now: what time it is.
+
+        Returns:
+            The rows to emit, as Arrow or pandas, or None.
+
+        Raises:
+            NotImplementedError: an operator of your own has timers, and does not say what is to be done.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no on_time")
 
 

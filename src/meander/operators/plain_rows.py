@@ -18,6 +18,7 @@ from meander.errors import MeanderError
 from meander.operators.conform import conform
 from meander.operators.operator import listing
 from meander.options import kind
+from meander.pictures import many
 from meander.route.columns import whole_column, words_of
 from meander.state.frames import is_frame, table_of_frames
 
@@ -174,7 +175,7 @@ def _in_order(who: str, rows: Sequence[Any], names: Sequence[str]) -> Iterable[S
     if kinds <= {tuple, list}:
         if set(map(len, rows)) != {len(names)}:
             wrong = next(row for row in rows if len(row) != len(names))
-            raise MeanderError(f"{who} gave a row of {len(wrong)} values; its columns are {listing(names)}")
+            raise MeanderError(f"{who} gave a row of {many(len(wrong), 'value')}; its columns are {listing(names)}")
         return rows
     orders: dict[Any, Callable[[Any], Sequence[Any]]] = {}
     ordered: list[Sequence[Any]] = []

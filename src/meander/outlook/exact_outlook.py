@@ -12,6 +12,7 @@ import numpy as np
 from meander.errors import Infeasible, InvalidOption
 from meander.outlook import exact_kernel
 from meander.outlook.outlook import Flags, Floats, Ints, Outlook, Tables, cap_of
+from meander.pictures import many
 from meander.planning.intervals import prefix_sums
 from meander.planning.planner import Target
 from meander.planning.problem import Problem
@@ -105,7 +106,7 @@ class ExactOutlook(Outlook, kind="exact"):
         best = self.best(problem.state_array, *self.present(problem), problem.wanted, reach)
         if best is None:
             raise Infeasible(
-                f"none of the outlook's partitionings for {problem.wanted} workers keeps tau {problem.tau:g} "
+                f"none of the outlook's partitionings for {many(problem.wanted, 'worker')} keeps tau {problem.tau:g} "
                 "at the present loads; make a new outlook, or use planner 'ssm'"
             )
         return self.target(problem, best.ends, best.keepers)

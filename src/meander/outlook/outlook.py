@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from meander.errors import InvalidProblem
 from meander.outlook.transitions import Transitions
+from meander.pictures import many
 from meander.planning.intervals import Piece, target_of
 from meander.planning.planner import Target
 from meander.planning.problem import ROUNDING, Problem
@@ -101,9 +102,8 @@ class Outlook(Premises):
 
     def __repr__(self) -> str:
         lo, hi = self.transitions.lo, self.transitions.hi
-        return (
-            f"<{self.kind} outlook of {self.bins} bins, {lo} to {hi} workers, tau {self.tau:g}, gamma {self.gamma:g}>"
-        )
+        bins = many(self.bins, "bin")
+        return f"<{self.kind} outlook of {bins}, {lo} to {hi} workers, tau {self.tau:g}, gamma {self.gamma:g}>"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -149,7 +149,7 @@ class Outlook(Premises):
         """Why this outlook has nothing to say about a problem; None where it has."""
         lo, hi = self.transitions.lo, self.transitions.hi
         if problem.bins != self.bins:
-            return f"the outlook is about {self.bins} bins and the problem has {problem.bins}"
+            return f"the outlook is about {many(self.bins, 'bin')} and the problem has {problem.bins}"
         if not lo <= problem.wanted <= hi:
             return f"the outlook is about {lo} to {hi} workers and the problem wants {problem.wanted}"
         if not problem.is_contiguous:
@@ -158,9 +158,8 @@ class Outlook(Premises):
             return "the outlook is about equal workers and bins that may all move"
         tau = self.taus[problem.wanted]
         if not (1 + self.tau) / OTHER_CAP <= 1 + problem.tau <= (1 + tau) * OTHER_CAP:
-            return (
-                f"the outlook is about tau {tau:.3g} for {problem.wanted} workers and the problem has {problem.tau:.3g}"
-            )
+            workers = many(problem.wanted, "worker")
+            return f"the outlook is about tau {tau:.3g} for {workers} and the problem has {problem.tau:.3g}"
         far = self.distance(problem)
         if far > FAR:
             return f"{far:.0%} of load or state is not where the outlook has it, more than {FAR:.0%}; make a new one"

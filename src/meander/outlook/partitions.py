@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from meander.errors import TooLarge
 from meander.kernel import kernel
+from meander.pictures import many
 from meander.planning.intervals import least_intervals
 from meander.planning.problem import ROUNDING
 
@@ -35,7 +36,9 @@ def partitions(load: NDArray[np.float64], workers: int, cap: float, limit: int) 
     bins = load.size - 1
     room = cap * (1 + ROUNDING)
     if count(load, workers, cap, limit) > limit:
-        raise TooLarge(f"more than {limit} partitionings of {bins} bins into {workers} intervals keep the cap")
+        raise TooLarge(
+            f"more than {limit} partitionings of {many(bins, 'bin')} into {many(workers, 'interval')} keep the cap"
+        )
     reach = np.searchsorted(load, load + room, side="right") - 1
     need = least_intervals(load, room)
     partitionings: list[Cuts] = []

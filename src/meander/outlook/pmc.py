@@ -60,7 +60,10 @@ def pmc(
         drift: how much a bin's load changes from one migration to the next, as the standard deviation of its
             logarithm; only what is learned looks at it.
         effort: how much is practised.
-        tell: called with progress as (done, total, what); without it there is a bar if standard error is a terminal.
+        tell: called with progress as (done, total, what); without it there are bars on a terminal and in a notebook.
+
+    Returns:
+        The outlook, to be given to `me.plan(problem, "mtm", outlook=...)`.
 
     Raises:
         TooLarge: the exact form was asked for and there are too many partitionings.

@@ -24,6 +24,7 @@ import numpy as np
 from meander.errors import CheckpointError, InvalidOption
 from meander.options import kind, listed
 from meander.outlook.series import Series
+from meander.pictures import many
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _SECOND = datetime.timedelta(seconds=1)
@@ -165,7 +166,9 @@ def _parsed(
     for number, cells in rows:
         if len(cells) <= max(at):
             where, wanted = f"{table.word} {number} of {path}", max(at) + 1
-            raise InvalidOption(f"{where} has {len(cells)} columns and needs {wanted}; mend the row or take it out")
+            raise InvalidOption(
+                f"{where} has {many(len(cells), 'column')} and needs {wanted}; mend the row or take it out"
+            )
         when, amount = _time(cells[at[0]]), _number(cells[at[1]])
         kind = kind or type(when)
         if when is None or type(when) is not kind or not abs(when) < _LATEST:
@@ -231,7 +234,7 @@ def counts_from_events(events: Iterable[Any]) -> Series:
         counts.append(workers if isinstance(workers, int) else len(workers))
     if not counts:
         raise InvalidOption(
-            f"none of the {len(entries)} events says how many workers there are; "
+            f"none of the {many(len(entries), 'event')} says how many workers there are; "
             "give those of a query that was rescaled"
         )
     return _changes(times_ms, counts)

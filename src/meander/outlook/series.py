@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from meander.errors import InvalidOption
 from meander.options import amount, positive, whole
+from meander.pictures import many
 
 HOUR_S = 3600
 MONTH_DAYS = 30
@@ -35,7 +36,9 @@ class Series:
     def __post_init__(self) -> None:
         times, values = np.array(self.times, dtype="datetime64[s]"), np.array(self.values, dtype=np.float64)
         if times.ndim != 1 or times.shape != values.shape or not times.size:
-            raise InvalidOption(f"a series has a value for each time; here are {values.size} for {times.size} times")
+            raise InvalidOption(
+                f"a series has a value for each time; here are {values.size} for {many(times.size, 'time')}"
+            )
         if np.isnat(times).any() or (times[1:] < times[:-1]).any():
             raise InvalidOption("the times of a series must ascend; sort its rows by time first")
         if not (np.isfinite(values) & (values >= 0)).all():
@@ -86,8 +89,8 @@ class Series:
             every = np.full(empty + len(there), float(amount("fill", fill)))
             every[(there - there[0]).astype(np.int64)] = sums
             series = replace(self, times=there[0] + np.arange(every.size), values=every)
-            return _noting(series, f"{empty} hours have no row and are taken as {fill:g}")
-        return _noting(series, f"{empty} hours have no row and are left out") if empty else series
+            return _noting(series, f"{_hours(empty)} taken as {fill:g}")
+        return _noting(series, f"{_hours(empty)} left out") if empty else series
 
     def workers(self, lo: int, hi: int) -> Series:
         """Return how many workers each step asks for, scaled over all of this series; see `worker_counts`."""
@@ -174,3 +177,7 @@ def check_range(lo: object, hi: object) -> None:
     """Raise `InvalidOption` unless there are at least two numbers of workers from `lo` to `hi`, and not too many."""
     least = whole("lo", lo, 1, MOST_WORKERS)
     whole("hi", hi, least + 1, least + WIDEST_RANGE)
+
+
+def _hours(empty: int) -> str:
+    return "1 hour has no row and is" if empty == 1 else f"{many(empty, 'hour')} have no row and are"

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from meander.errors import InvalidOption
 from meander.options import amount, whole
 from meander.outlook.series import as_counts, check_range, migrations
+from meander.pictures import many
 
 SMOOTHING = 8.0
 """How many migrations' worth of what would be expected anyway is added to each row."""
@@ -49,7 +50,7 @@ class Transitions:
         for workers, row in zip(range(self.lo, self.hi + 1), matrix, strict=True):
             if not (row >= 0).all() or abs(row.sum() - 1) > 1e-9:
                 raise InvalidOption(
-                    f"the row of {workers} workers is no distribution; probabilities are at least 0 and sum to 1"
+                    f"the row of {many(workers, 'worker')} is no distribution; each is at least 0, and they sum to 1"
                 )
         matrix.flags.writeable = False
         object.__setattr__(self, "matrix", matrix)
@@ -60,6 +61,10 @@ class Transitions:
     ) -> Transitions:
         """Learn from worker counts in the order of time.
 
+        What would be expected of n -> n' weighs sqrt((1 + a) * (1 + b)), where a is how many of all migrations changed
+        the number of workers by n' - n, and b how many of all led to n'. A number of workers that was never left has
+        this as its row.
+
         Args:
             counts: how many workers there were, hour by hour; each from `lo` to `hi`.
             lo: the fewest workers.
@@ -69,9 +74,15 @@ class Transitions:
             smoothing: how many migrations' worth of what would be expected is added to each row; 0 for relative
                 frequencies and nothing else.
 
-        What would be expected of n -> n' weighs sqrt((1 + a) * (1 + b)), where a is how many of all migrations changed
-        the number of workers by n' - n, and b how many of all led to n'. A number of workers that was never left has
-        this as its row.
+        Returns:
+            The transitions.
+
+        Raises:
+            InvalidOption: a count is none, or not from `lo` to `hi`.
+
+        Example:
+            >>> Transitions.of([2, 3, 2, 2, 3], lo=2, hi=3, smoothing=0).row(2).tolist()
+            [0.0, 1.0]
         """
         seen = tally(counts, lo, hi, keep_equal=keep_equal)
         strength = amount("smoothing", smoothing)
@@ -82,7 +93,22 @@ class Transitions:
 
     @classmethod
     def given(cls, matrix: ArrayLike, lo: int) -> Transitions:
-        """Take a matrix as it is; its first row and column are those of `lo` workers."""
+        """Transitions with a matrix as it is.
+
+        Args:
+            matrix: the probabilities; each row sums to 1.
+            lo: the number of workers of the first row and column.
+
+        Returns:
+            The transitions.
+
+        Raises:
+            InvalidOption: the matrix is not square, or a row is no distribution.
+
+        Example:
+            >>> Transitions.given([[0.5, 0.5], [1.0, 0.0]], lo=2).hi
+            3
+        """
         try:
             rows = len(matrix)  # type: ignore[arg-type]
         except TypeError:
@@ -95,19 +121,63 @@ class Transitions:
         return self.hi - self.lo + 1
 
     def row(self, workers: int) -> NDArray[np.float64]:
-        """The probabilities of lo, .., hi as the number that comes after so many workers."""
+        """The probabilities of lo, .., hi as the number that comes after so many workers.
+
+        Args:
+            workers: the present number.
+
+        Returns:
+            An array, which sums to 1.
+
+        Raises:
+            InvalidOption: the number is not among those that it knows.
+
+        Example:
+            >>> Transitions.given([[0.5, 0.5], [1.0, 0.0]], lo=2).row(3).tolist()
+            [1.0, 0.0]
+        """
         row: NDArray[np.float64] = self.matrix[whole("the number of workers", workers, self.lo, self.hi) - self.lo]
         return row
 
     def probability(self, counts: Sequence[int]) -> float:
-        """How probable it is that the first of these counts is followed by all the others, in this order."""
+        """How probable it is that the first of these counts is followed by all the others, in this order.
+
+        Args:
+            counts: numbers of workers.
+
+        Returns:
+            The probability.
+
+        Raises:
+            InvalidOption: a count is not among those that it knows.
+
+        Example:
+            >>> Transitions.given([[0.5, 0.5], [1.0, 0.0]], lo=2).probability([2, 3, 2])
+            0.5
+        """
         if not len(counts):
             raise InvalidOption("there is no count; give the present number of workers and those to follow")
         rows = [self.row(each) for each in counts]
         return math.prod(float(row[after - self.lo]) for row, after in zip(rows, counts[1:], strict=False))
 
     def judge(self, counts: ArrayLike, *, keep_equal: bool = False, likely: int = 3) -> Judgement:
-        """Say how well these worker counts, not those it was learned from, were foreseen."""
+        """How well worker counts, not those it was learned from, were foreseen.
+
+        Args:
+            counts: how many workers there were, in the order of time.
+            keep_equal: count an hour that needs as many workers as the one before too.
+            likely: how many of the likeliest next numbers are a hit.
+
+        Returns:
+            How many migrations there were, and how many of them were foreseen.
+
+        Raises:
+            InvalidOption: a count is not among those that it knows, or there is no migration among them.
+
+        Example:
+            >>> Transitions.given([[0.5, 0.5], [1.0, 0.0]], lo=2).judge([2, 3, 2]).migrations
+            2
+        """
         seen = tally(counts, self.lo, self.hi, keep_equal=keep_equal)
         came = seen > 0
         with np.errstate(divide="ignore"):
@@ -124,12 +194,34 @@ class Transitions:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON data."""
+        """What it says, as plain lists and numbers, ready for JSON.
+
+        Returns:
+            The fields, by name.
+
+        Example:
+            >>> Transitions.given([[0.5, 0.5], [1.0, 0.0]], lo=2).to_dict()["lo"]
+            2
+        """
         return {"lo": self.lo, "hi": self.hi, "matrix": self.matrix.tolist()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Transitions:
-        """Take back what `to_dict` gave; other fields beside it do not matter."""
+        """Transitions of what `to_dict` gave; other fields beside it do not matter.
+
+        Args:
+            data: the fields, by name.
+
+        Returns:
+            The transitions.
+
+        Raises:
+            InvalidOption: a field is missing, or the matrix is none.
+
+        Example:
+            >>> Transitions.from_dict({"lo": 2, "hi": 3, "matrix": [[0.5, 0.5], [1.0, 0.0]]}).hi
+            3
+        """
         if not isinstance(data, Mapping) or not {"lo", "hi", "matrix"} <= set(data):
             raise InvalidOption('a matrix is an object with "lo", "hi" and "matrix"; "meander mtm" prints one')
         return cls(data["lo"], data["hi"], data["matrix"])
@@ -181,7 +273,8 @@ def tally(counts: ArrayLike, lo: int, hi: int, *, keep_equal: bool = False) -> N
     steps = as_counts(counts) if keep_equal else migrations(counts)
     strange = steps[(steps < lo) | (steps > hi)]
     if strange.size:
-        raise InvalidOption(f"there is a count of {strange[0]} workers; widen lo and hi, which are {lo} and {hi}")
+        count = many(int(strange[0]), "worker")
+        raise InvalidOption(f"there is a count of {count}; widen lo and hi, which are {lo} and {hi}")
     table = np.zeros((hi - lo + 1, hi - lo + 1), dtype=np.int64)
     np.add.at(table, (steps[:-1] - lo, steps[1:] - lo), 1)
     return table

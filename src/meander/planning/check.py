@@ -10,6 +10,7 @@ import sys
 from fractions import Fraction
 
 from meander.errors import InvalidPlan
+from meander.pictures import many
 from meander.planning.planner import Plan
 from meander.planning.problem import ROUNDING, Problem
 
@@ -22,6 +23,14 @@ def check(problem: Problem, plan: Plan, *, cap: bool = True) -> None:
         plan: the answer.
         cap: whether the load cap has to hold. The baselines `even`, `consistent_hash` and `redist` do not
             promise it, and `annealing` promises its own measure of balance instead; see `Planner.keeps_cap`.
+
+    Raises:
+        InvalidPlan: with the figure or the bin that is wrong.
+
+    Example:
+        >>> import meander as me
+        >>> problem = me.Problem(load=[4, 1], state=[9, 1], owner=[0, 0], workers=2, tau=0.7)
+        >>> me.check(problem, me.plan(problem))
     """
     _check_workers(problem, plan)
     _check_owners(problem, plan)
@@ -36,7 +45,7 @@ def _check_workers(problem: Problem, plan: Plan) -> None:
     there = set(problem.owner) | set(problem.idle)
     if isinstance(problem.workers, int):
         if len(workers) != problem.workers:
-            raise InvalidPlan(f"the plan has {len(workers)} workers, but {problem.workers} are wanted")
+            raise InvalidPlan(f"the plan has {many(len(workers), 'worker')}, but {problem.workers} are wanted")
         may_stay = there - set(problem.must_leave)
         added = workers - there
         if added and not may_stay <= workers:
@@ -56,7 +65,7 @@ def _check_owners(problem: Problem, plan: Plan) -> None:
     if plan.before != problem.owner:
         raise InvalidPlan("the plan starts from another assignment than the problem")
     if len(plan.owner) != len(problem.load):
-        raise InvalidPlan(f"the plan has {len(plan.owner)} bins, the problem {len(problem.load)}")
+        raise InvalidPlan(f"the plan has {many(len(plan.owner), 'bin')}, the problem {len(problem.load)}")
     for j, worker in enumerate(plan.owner):
         if worker not in plan.workers:
             raise InvalidPlan(f"bin {j} goes to worker {worker}, which is not among the plan's workers")

@@ -18,6 +18,7 @@ import numpy as np
 
 from meander.errors import Infeasible, TooLarge
 from meander.options import whole
+from meander.pictures import many
 from meander.planning.free_case import SAME, FreeCase, Ints
 from meander.planning.free_search import (
     WHOLE,
@@ -154,8 +155,8 @@ def _infeasible(problem: Problem, flattest: Level, hint: float | None) -> Infeas
         )
     else:
         reason = (
-            f"no assignment of {problem.bins} bins to {problem.wanted} workers {'' if proven else 'was found that '}"
-            "keeps every load within its cap"
+            f"no assignment of {many(problem.bins, 'bin')} to {many(problem.wanted, 'worker')} "
+            f"{'' if proven else 'was found that '}keeps every load within its cap"
         )
     return Infeasible(
         f"{reason} at tau {problem.tau:g}; the smallest tau {'that would do' if proven else 'found'} "

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from meander.errors import TooLarge
 from meander.measure.rates import mean_sojourn_s, service_per_s
+from meander.pictures import many
 from meander.planning.problem import ROUNDING
 from meander.types import BinId, WorkerId
 
@@ -213,7 +214,7 @@ def exhaustive(handover: Handover) -> list[int] | None:
         return None
     if count > MOST_BINS:
         raise TooLarge(
-            f"worker {handover.source.worker} has {count} bins to choose from, and the exhaustive choice "
+            f"worker {handover.source.worker} has {many(count, 'bin')} to choose from, and the exhaustive choice "
             f"takes at most {MOST_BINS}; use choose='annealing'"
         )
     order = sorted(range(count), key=lambda i: -parts[i].load)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.errors import Infeasible
+from meander.pictures import many
 from meander.planning.planner import Target
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import WorkerId
@@ -103,7 +104,7 @@ def infeasible(problem: Problem, cap: float, smallest_tau: float | None, why: st
         reason = f"bin {heaviest} alone has load {problem.load[heaviest]:g}, above the cap of {cap:g} per worker"
     else:
         reason = (
-            f"no contiguous assignment of {problem.bins} bins to {problem.wanted} workers "
+            f"no contiguous assignment of {many(problem.bins, 'bin')} to {many(problem.wanted, 'worker')} "
             f"keeps every load within the cap of {cap:g}"
         )
     if smallest_tau is None:

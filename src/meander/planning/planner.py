@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec
 
 from meander.errors import InvalidPlan
 from meander.options import Named, total
+from meander.pictures import many
 from meander.planning.problem import ROUNDING, Problem
 from meander.types import BinId, Bytes, Move, WorkerId
 
@@ -65,9 +66,9 @@ class Plan:
         target, state = tuple(owner), problem.state
         strangers = set(target) - set(workers)
         if len(target) != problem.bins or strangers:
-            who = f"worker {min(strangers)}, who is not there" if strangers else f"{len(target)} bins"
+            who = f"worker {min(strangers)}, who is not there" if strangers else f"{many(len(target), 'bin')}"
             raise InvalidPlan(
-                f"the target names {who}; it must give each of the {problem.bins} bins to one of the workers"
+                f"the target names {who}; it must give each of the {many(problem.bins, 'bin')} to one of the workers"
             )
         moves = tuple(
             Move(BinId(j), source, to, state[j])
@@ -106,7 +107,11 @@ class Plan:
         return tuple(w for w in self.workers if self.loads[w] > self.caps[w] * (1 + ROUNDING) + slack)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and numbers, ready for JSON."""
+        """What it says, as plain lists and numbers, ready for JSON.
+
+        Returns:
+            The fields, by name.
+        """
         return {
             "planner": self.planner,
             "workers": list(self.workers),

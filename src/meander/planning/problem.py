@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from meander.errors import InvalidProblem
 from meander.options import amount, kind, listed, number, whole, worker_id
+from meander.pictures import many
 from meander.types import Assignment, BinId, Bytes, WorkerId, is_contiguous
 
 ROUNDING = 1e-9
@@ -82,7 +83,7 @@ class Problem:
         for name in ("state", "owner"):
             if len(getattr(self, name)) != len(self.load):
                 raise InvalidProblem(
-                    f"{name} has {len(getattr(self, name))} entries but load has {len(self.load)}; "
+                    f"{name} has {many(len(getattr(self, name)), 'entry', 'entries')} but load has {len(self.load)}; "
                     "give one of each for every bin"
                 )
         put("workers", _wanted(workers))
@@ -123,7 +124,7 @@ class Problem:
                 )
         if len(self.holders) > self.wanted:
             raise InvalidProblem(
-                f"{len(self.holders)} workers hold pinned bins but only {self.wanted} may stay; "
+                f"{many(len(self.holders), 'worker')} hold pinned bins but only {self.wanted} may stay; "
                 "unpin bins or keep more workers"
             )
 
@@ -212,11 +213,33 @@ class Problem:
         return math.fsum(self.load)
 
     def capacity(self, worker: WorkerId) -> float:
-        """Relative speed of a worker, 1.0 unless stated."""
+        """The relative speed of a worker, 1.0 unless stated.
+
+        Args:
+            worker: whose.
+
+        Returns:
+            The speed.
+
+        Example:
+            >>> Problem([2, 1], [5, 5], [0, 0], 2, capacities={0: 2.0}).capacity(0)
+            2.0
+        """
         return self.capacities.get(worker, 1.0)
 
     def caps(self, workers: Collection[WorkerId]) -> dict[WorkerId, float]:
-        """The largest load each of these workers may carry, if these are all there will be."""
+        """The largest load each of these workers may carry, if these are all there will be.
+
+        Args:
+            workers: who there will be.
+
+        Returns:
+            The cap of each.
+
+        Example:
+            >>> Problem([2, 2], [5, 5], [0, 0], 2, tau=0.5).caps([0, 1])
+            {0: 3.0, 1: 3.0}
+        """
         capacity = {w: self.capacity(w) for w in workers}
         per_unit = (1 + self.tau) * self.total_load / math.fsum(capacity.values())
         return {w: per_unit * c for w, c in capacity.items()}
@@ -247,7 +270,21 @@ class Problem:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Problem:
-        """Build a problem from what `to_dict` gives, as read from JSON; unknown keys are refused."""
+        """A problem of what `to_dict` gives, as read from JSON.
+
+        Args:
+            data: the fields, by name.
+
+        Returns:
+            The problem, checked.
+
+        Raises:
+            InvalidProblem: a field is unknown or missing, or the problem makes no sense.
+
+        Example:
+            >>> Problem.from_dict({"load": [2, 1], "state": [5, 5], "owner": [0, 0], "workers": 2}).bins
+            2
+        """
         if not isinstance(data, Mapping):
             raise InvalidProblem(f"a problem is a JSON object with load, state, owner and workers, not {kind(data)}")
         fields = list(cls.__dataclass_fields__)
@@ -260,7 +297,15 @@ class Problem:
         return cls(**data)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and numbers, ready for JSON; options that were not used are left out."""
+        """What it asks, as plain lists and numbers, ready for JSON; options that were not used are left out.
+
+        Returns:
+            The fields, by name.
+
+        Example:
+            >>> Problem.from_dict(Problem([2, 1], [5, 5], [0, 0], 2).to_dict()).workers
+            2
+        """
         plain: dict[str, Any] = {
             "load": list(self.load),
             "state": list(self.state),

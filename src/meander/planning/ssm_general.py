@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.errors import TooLarge
+from meander.pictures import many
 from meander.planning import ssm_general_kernel
 from meander.planning.intervals import Piece, infeasible, least_intervals, no_intervals, prefix_sums
 from meander.planning.problem import ROUNDING, Problem
@@ -362,4 +363,5 @@ def _pins_in_the_way(problem: Problem) -> str:
                 f"{problem.owner[before]}, so no assignment by intervals exists"
             )
         seen[w] = j
-    return f"the pinned bins leave no assignment of {problem.bins} bins by intervals to {problem.wanted} workers"
+    bins, workers = many(problem.bins, "bin"), many(problem.wanted, "worker")
+    return f"the pinned bins leave no assignment of {bins} by intervals to {workers}"

@@ -12,6 +12,7 @@ import numpy as np
 from meander.errors import InvalidOption
 from meander.measure.load import check_gamma, computing_load, resource
 from meander.options import amount, listed, positive, worker_id
+from meander.pictures import many
 from meander.planning.handover import Sums
 from meander.planning.problem import LARGEST_NUMBER, Problem
 from meander.types import WorkerId
@@ -109,7 +110,9 @@ def _rates(service: Mapping[int, float], everyone: Sequence[WorkerId]) -> dict[W
 def _per_bin(name: str, values: object, bins: int) -> list[float]:
     entries = listed(name, values)
     if len(entries) != bins:
-        raise InvalidOption(f"{name} has {len(entries)} entries but there are {bins} bins; give one for each")
+        raise InvalidOption(
+            f"{name} has {many(len(entries), 'entry', 'entries')} but there are {many(bins, 'bin')}; give one for each"
+        )
     return [float(amount(f"{name} of bin {j}", x, most=LARGEST_NUMBER)) for j, x in enumerate(entries)]
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from meander.errors import InvalidOption, TooLarge
 from meander.kernel import kernel
 from meander.options import whole
+from meander.pictures import many
 from meander.route.columns import (
     ALLOWED,
     LARGEST_OFFSET,
@@ -100,7 +101,9 @@ class KeyType:
     def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Keys:
         """Return the keys in these columns, one for each row; nulls are refused."""
         if len(columns) != len(self.fields):
-            raise InvalidOption(f"the key {', '.join(self.names)} has {len(self.fields)} columns, not {len(columns)}")
+            raise InvalidOption(
+                f"the key {', '.join(self.names)} has {many(len(self.fields), 'column')}, not {len(columns)}"
+            )
         arrays = [self._checked(*field, whole_column(each)) for field, each in zip(self.fields, columns, strict=True)]
         spread = xxhash64(arrays[: self.leading])
         if not self.wide:
@@ -154,7 +157,9 @@ class Keys:
         """Return the keys of these rows, in their order; a row may come several times."""
         rows = np.require(rows, np.int64, ["C", "A", "W"])
         if rows.size and (rows.min() < 0 or rows.max() >= len(self)):
-            raise InvalidOption(f"rows {rows.min()} to {rows.max()} are wanted of {len(self)} keys; give rows of these")
+            raise InvalidOption(
+                f"rows {rows.min()} to {rows.max()} are wanted of {many(len(self), 'key')}; give rows of these"
+            )
         spread = self.spread[rows]
         if self.words is not None:
             return Keys(self.type, self.words[rows], None, None, spread)

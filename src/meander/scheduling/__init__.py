@@ -44,7 +44,15 @@ _SCHEDULES = MappingProxyType({each.name: each for each in (all_at_once, fluid, 
 
 
 def schedules() -> MappingProxyType[str, Schedule]:
-    """Return all schedules by name; each is called with two owner maps and gives steps."""
+    """All schedules by name; each is called with two owner maps and gives steps.
+
+    Returns:
+        The schedules, in the order in which they are listed.
+
+    Example:
+        >>> "fluid" in schedules()
+        True
+    """
     return _SCHEDULES
 
 
@@ -66,7 +74,14 @@ def schedule(
             between two steps, as empty lists), and what the schedule takes besides, such as `max_bins` of
             `batched`.
 
+    Returns:
+        The steps, in order.
+
     Raises:
         InvalidOption: the message names the option, the bin or the value that is wrong.
+
+    Example:
+        >>> [len(step) for step in schedule([0, 0, 0], [1, 1, 0], "fluid")]
+        [1, 1]
     """
     return chosen("schedule", name, _SCHEDULES)(owner_now, owner_goal, state, **options)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from meander.errors import InvalidOption
 from meander.options import Named, amount, listed, whole, worker_id
+from meander.pictures import many
 from meander.types import Assignment, BinId, Bytes, Move, WorkerId
 
 Step = list[Move]
@@ -119,12 +120,13 @@ def moves_between(
     now, goal = _owners("owner_now", owner_now), _owners("owner_goal", owner_goal)
     if len(now) != len(goal):
         raise InvalidOption(
-            f"owner_now has {len(now)} bins but owner_goal has {len(goal)}; give both the owner of every bin"
+            f"owner_now has {many(len(now), 'bin')} but owner_goal has {len(goal)}; give both the owner of every bin"
         )
     sizes = [0] * len(now) if state is None else _sizes(state)
     if len(sizes) != len(now):
         raise InvalidOption(
-            f"state has {len(sizes)} entries but there are {len(now)} bins; give the bytes of every bin"
+            f"state has {many(len(sizes), 'entry', 'entries')} but there are {many(len(now), 'bin')}; give the bytes "
+            "of every bin"
         )
     return [
         Move(BinId(j), source, target, sizes[j])

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
+from meander.pictures import many
 from meander.route.columns import whole_column
 from meander.route.keys import Keys, KeyType
 from meander.state.columns import conformed, to_words, typed_of
@@ -55,7 +56,9 @@ class KeyedView:
         for name in names:
             if name in columns:
                 if len(columns[name]) != rows.size:
-                    raise InvalidOption(f"{len(columns[name])} values of {name!r} are given for {rows.size} keys")
+                    raise InvalidOption(
+                        f"{many(len(columns[name]), 'value')} of {name!r} are given for {many(rows.size, 'key')}"
+                    )
                 self.table.set(name, rows, columns[name])
         self.table.mark(rows)
 
@@ -82,7 +85,7 @@ class MultimapView:
         values = pa.table(_required(rows, self.names, "rows have"))
         encoded = _keys(keys, self.key)
         if len(encoded) != values.num_rows:
-            raise InvalidOption(f"{values.num_rows} rows are given for {len(encoded)} keys")
+            raise InvalidOption(f"{many(values.num_rows, 'row')} are given for {many(len(encoded), 'key')}")
         if not len(encoded):
             return
         heads = self.heads.touch(encoded)
@@ -203,7 +206,7 @@ class TimersView:
         if not isinstance(time, pa.Array | pa.ChunkedArray):
             time = pa.array(np.asarray(time, np.int64))
         if len(time) != len(encoded):
-            raise InvalidOption(f"{len(time)} times are given for {len(encoded)} keys")
+            raise InvalidOption(f"{many(len(time), 'time')} are given for {many(len(encoded), 'key')}")
         return self.table.touch(self.table.spec.key.encode([*self.key.decode(encoded), time.cast(TIME_TYPE)]))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.kernel import kernel
+from meander.pictures import many
 from meander.route.columns import view
 from meander.route.hashing import MOST_BINS
 
@@ -78,7 +79,7 @@ class Footer:
         sections = {name: _section(each) for name, each in fields["sections"].items()}
         footer = cls(_whole(fields["bins"]), sections)
         if footer.bins.bit_count() != 1 or footer.bins > MOST_BINS:
-            raise ValueError(f"its footer speaks of {footer.bins} bins")
+            raise ValueError(f"its footer speaks of {many(footer.bins, 'bin')}")
         stretches: list[Stretch | StreamPart] = [piece for section in sections.values() for piece in section.pieces]
         at = start
         for each in stretches + [section.index for section in sections.values()]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from meander.errors import ChangedQuery, CheckpointError, Damaged, Exists, ForeignCheckpoint, InvalidOption
+from meander.pictures import many
 from meander.store import spark_logs
 from meander.store.design import Design
 from meander.store.evolution import Evolution, Judgement, OptionRule, judge
@@ -83,7 +84,9 @@ class Identity:
         if stored is None:
             return Judgement(Design.first(self.operators))
         if self.bins != stored.bins:
-            raise ChangedQuery(f"the checkpoint has {stored.bins} bins, not {self.bins}; give bins={stored.bins}")
+            raise ChangedQuery(
+                f"the checkpoint has {many(stored.bins, 'bin')}, not {self.bins}; give bins={stored.bins}"
+            )
         design = log.index.design or Design.first(stored.completed(self).operators)
         return judge(design, self.operators, evolution or Evolution(), rules, log.index.version)
 

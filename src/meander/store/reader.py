@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import compute as pc
 
 from meander.errors import CheckpointError, Damaged, InvalidOption
+from meander.pictures import many
 from meander.state.spec import BIN, DELETED
 from meander.store.convert import converted
 from meander.store.design import Design, Json, StateLayout
@@ -77,7 +78,7 @@ class Reader:
             return matches[0]
         choices = ", ".join(f"{operator} ({name})" for operator, name in enumerate(names))
         if matches:
-            raise InvalidOption(f"{len(matches)} operators are named {wanted}; give the number: {choices}")
+            raise InvalidOption(f"{many(len(matches), 'operator')} are named {wanted}; give the number: {choices}")
         raise InvalidOption(f"there is no operator {wanted!r}; there are {choices}")
 
     def table(self, operator: int, wanted: str | None = None, version: int | None = None) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from collections.abc import Collection, Iterable, Sequence
+from contextvars import copy_context
 
 from meander.errors import InvalidOption
+from meander.logs import logger
 from meander.store.entries import Commit
 from meander.store.files import attempt_of
 from meander.store.index import Index
 from meander.store.location import Location
 from meander.store.manifest import FOLDER, Log, read_entry
 from meander.store.side import tidy
-
-logger = logging.getLogger("meander")
 
 FOLDERS = ("deltas", "snapshots", "side", FOLDER)
 
@@ -132,7 +131,10 @@ class Sweeper:
             self._sweep(self._log.view())
         elif self._thread is None or not self._thread.is_alive():
             view = self._log.view()
-            self._thread = threading.Thread(target=self._sweep, args=(view,), name="meander-sweeper", daemon=True)
+            within = copy_context()  # what it logs is about the same query
+            self._thread = threading.Thread(
+                target=within.run, args=(self._sweep, view), name="meander-sweeper", daemon=True
+            )
             self._thread.start()
 
     def join(self) -> None:

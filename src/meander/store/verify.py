@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from meander.errors import CheckpointError, Damaged
+from meander.pictures import many
 from meander.store.entries import Entry, FileRef
 from meander.store.files import attempt_of, read_side, read_state
 from meander.store.identity import Identity
@@ -152,6 +153,6 @@ def _check_files(location: Location, refs: Iterable[FileRef], findings: Findings
             else:
                 rows = read_side(location, ref).num_rows
             if rows != ref.rows:
-                findings.damaged.append(f"{ref.name} has {rows} rows, and the manifest says {ref.rows}")
+                findings.damaged.append(f"{ref.name} has {many(rows, 'row')}, and the manifest says {ref.rows}")
         except CheckpointError as error:
             findings.damaged.append(str(error))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
-
-import pyarrow as pa
+from typing import Any
 
 from meander.clock import ManualClock
 from meander.engine.driver.conversion import with_converters
@@ -22,33 +20,18 @@ from meander.migration.handle import Migration
 from meander.operators.times import microseconds
 from meander.options import whole
 from meander.query import Query
-from meander.route.schema import schema as schema_of
-from meander.sources import PairSource, RowSource
+from meander.sources import RowSource
 from meander.store.evolution import Evolution, Evolve
 from meander.store.location import Location
 from meander.store.reader import Reader
 from meander.streams import Stream
 from meander.testing.inprocess import InProcessCluster, InProcessJobs, MemorySink
+from meander.testing.rows import Rows, rows_of
 from meander.testing.stream import InProcessLaunch, InProcessStream
 from meander.types import WorkerId
 
-Rows: TypeAlias = Iterable[Mapping[str, Any]] | Any | None
-"""An Arrow table, or rows as dictionaries."""
-
 MAX_TICKS = 1000
 MAX_WORKERS = 1 << 10
-
-
-def source(columns: str | pa.Schema) -> RowSource:
-    """A source for `me.stream` that is a schema alone: `me.testing.source("word string, ts timestamp")`.
-
-    Args:
-        columns: names and types as Spark writes them, or an Arrow schema.
-
-    Returns:
-        What `me.stream` takes in place of a streaming DataFrame; the rows come from the test.
-    """
-    return RowSource(columns if isinstance(columns, pa.Schema) else schema_of(columns))
 
 
 def harness(stream: Stream, workers: int = 2, bins: int = 16, **settings: Any) -> Harness:
@@ -110,9 +93,9 @@ class Harness:
         assert isinstance(stream.source, RowSource)
         operators = with_converters([node.operator for node in stream.nodes], evolution)
         columns = stream.schema.names if stream.shapes else None
-        rows = _table(stream.source, None, None, None)
+        rows = rows_of(stream.source, None, None, None)
         jobs = InProcessJobs(operators, rows.schema, self.cluster, self.sink, columns)
-        chosen = Settings(checkpoint, workers, bins, copy_ms=1e9, **options)
+        chosen = Settings.of(checkpoint, workers, bins, **{"copy_ms": 1e9, **options})
         location = Location.of(checkpoint, fsync=chosen.fsync)
         return InProcessLaunch(
             operators, location, self.cluster, jobs, chosen, self.clock, workers, evolution=evolution
@@ -140,45 +123,127 @@ class Harness:
             rows: a table or dictionaries, in the columns of the source.
             left: for a join or an operator with two inputs, the rows of the first one.
             right: and those of the second.
+
+        Returns:
+            The rows, as dictionaries.
+
+        Raises:
+            InvalidOption: the rows do not fit the columns of the source.
+            QueryFailed: an operator has failed.
+
+        Example:
+            >>> h.batch([{"word": "to"}])
+            [{'word': 'to', 'count': 3}]
         """
         stream = self._run.stream
         assert isinstance(stream, InProcessStream)
         self.clock.advance(1.0)
-        stream.put(_table(self.source, rows, left, right))
+        stream.put(rows_of(self.source, rows, left, right))
         self._deliver()
         return self.emitted()
 
     def emitted(self) -> list[dict[str, Any]]:
-        """What the last version emitted."""
+        """What the last version emitted.
+
+        Returns:
+            The rows, as dictionaries.
+
+        Example:
+            >>> sorted(row["count"] for row in h.emitted())
+            [1, 1, 1, 1, 1, 1, 2, 2]
+        """
         return list(self.sink.versions[self.query.version].to_pylist()) if self.sink.versions else []
 
     def output(self) -> list[dict[str, Any]]:
-        """Everything that committed versions have emitted, oldest first."""
+        """Everything that committed versions have emitted, oldest first.
+
+        Returns:
+            The rows, as dictionaries.
+
+        Example:
+            >>> len(h.output())
+            8
+        """
         return self.sink.rows()
 
     def latest(self, *key: str) -> list[dict[str, Any]]:
-        """The last row that was emitted for every key."""
+        """The last row that was emitted for every key.
+
+        Args:
+            key: the columns of the key.
+
+        Returns:
+            The rows, as dictionaries.
+
+        Example:
+            >>> again = h.batch([{"word": "to"}])
+            >>> [row for row in h.latest("word") if row["word"] == "to"]
+            [{'word': 'to', 'count': 3}]
+        """
         rows = {tuple(row[name] for name in key): row for row in self.output()}
         return list(rows.values())
 
     def state(self, operator: int = 0, table: str | None = None) -> list[dict[str, Any]]:
-        """The committed rows of a state table, read from the checkpoint alone."""
+        """The committed rows of a state table, read from the checkpoint alone.
+
+        Args:
+            operator: the number of the operator in the chain.
+            table: which of its tables, where it has several.
+
+        Returns:
+            The rows, as dictionaries.
+
+        Raises:
+            InvalidOption: there is no such operator or table.
+
+        Example:
+            >>> sum(row["count"] for row in h.state())
+            10
+        """
         reader = Reader.open(self._launch.settings.checkpoint)
         pieces = reader.state(operator, reader.table(operator, table))
         return [row for piece in pieces for row in piece.drop_columns(["bin"]).to_pylist()]
 
     def late(self) -> list[dict[str, Any]]:
-        """The rows that came too late."""
+        """The rows that came too late.
+
+        Returns:
+            The rows, as dictionaries.
+
+        Example:
+            >>> h.late()
+            []
+        """
         return list(self.query.late_rows().to_pylist())
 
     def dead(self) -> list[dict[str, Any]]:
-        """The rows that could not be used, each with its reason."""
+        """The rows that could not be used, each with its reason.
+
+        Returns:
+            The rows, as dictionaries.
+
+        Example:
+            >>> nothing = h.batch([{"word": None}])
+            >>> len(h.dead())
+            1
+        """
         return list(self.query.dead_letters().to_pylist())
 
     # --- time ----------------------------------------------------------------------------------
 
     def idle(self, seconds: float = 2.0) -> list[dict[str, Any]]:
-        """Let the clock go on without rows: idle ticks run as they would, and what they emit is returned."""
+        """Let the clock go on without rows: idle ticks run as they would.
+
+        Args:
+            seconds: for how long.
+
+        Returns:
+            What they emit.
+
+        Example:
+            >>> h.idle(60)
+            []
+        """
         before = self.query.version
         self.clock.advance(max(seconds, self._launch.settings.idle_after_s * 1.01))
         for _ in range(MAX_TICKS):
@@ -188,7 +253,21 @@ class Harness:
         return self._since(before)
 
     def advance(self, by: str | float) -> list[dict[str, Any]]:
-        """Let event time go on by so much, as if rows had come, and fire what is due."""
+        """Let event time go on by so much, as if rows had come, and fire what is due.
+
+        Args:
+            by: a duration such as "10 minutes", or seconds.
+
+        Returns:
+            What is emitted then.
+
+        Raises:
+            InvalidOption: the duration is none.
+
+        Example:
+            >>> [row["count"] for row in visits.advance("1 hour")]
+            [2]
+        """
         before = self.query.version
         driver = self.driver
         driver.loop.settle()
@@ -199,7 +278,15 @@ class Harness:
         return self._since(before)
 
     def end(self) -> list[dict[str, Any]]:
-        """Let event time be over: every window closes, every timer fires."""
+        """Let event time be over: every window closes, every timer fires.
+
+        Returns:
+            What is emitted then.
+
+        Example:
+            >>> [row["count"] for row in visits.end()]
+            [2]
+        """
         before = self.query.version
         driver = self.driver
         driver.loop.settle()
@@ -221,19 +308,79 @@ class Harness:
     # --- workers -------------------------------------------------------------------------------
 
     def rescale(self, workers: int, **options: Any) -> Migration:
-        """Go to so many workers, and return when all bins have moved; the options are those of `query.rescale`."""
+        """Go to so many workers, and return when all bins have moved.
+
+        Args:
+            workers: how many there shall be.
+            options: those of `query.rescale`.
+
+        Returns:
+            The migration, which is over.
+
+        Raises:
+            InvalidOption: the number of workers, or an option, is not one that can be.
+            MigrationFailed: it has failed.
+
+        Example:
+            >>> h.rescale(3).report.workers_after
+            (0, 1, 2)
+        """
         return self.finish(self.query.rescale(workers, **options))
 
     def rebalance(self, tau: float | None = None, **options: Any) -> Migration:
-        """Spread the load over the workers that are there."""
+        """Spread the load over the workers that are there, and return when all bins have moved.
+
+        Args:
+            tau: as for `query.rebalance`.
+            options: those of `query.rebalance`.
+
+        Returns:
+            The migration, which is over.
+
+        Raises:
+            InvalidOption: an option is not one that can be.
+            MigrationFailed: it has failed.
+
+        Example:
+            >>> h.rebalance().status
+            'done'
+        """
         return self.finish(self.query.rebalance(tau, **options))
 
     def move(self, targets: Mapping[int, int], **options: Any) -> Migration:
-        """Move these bins to these workers."""
+        """Move these bins to these workers, and return when they have moved.
+
+        Args:
+            targets: the new owner of each bin.
+            options: those of `query.move`.
+
+        Returns:
+            The migration, which is over.
+
+        Raises:
+            InvalidOption: a bin, an owner or an option is not one that can be.
+            MigrationFailed: it has failed.
+
+        Example:
+            >>> move = h.move({0: 1})
+            >>> h.query.assignment["0:count"][0]
+            1
+        """
         return self.finish(self.query.move(targets, **options))
 
     def control(self, *rows: Mapping[str, Any]) -> bool:
-        """Take rows of a control stream: batch, bin, worker, operator if there are several; whether any was good."""
+        """Take rows of a control stream.
+
+        Args:
+            rows: each with batch, bin and worker, and operator if there are several.
+
+        Returns:
+            Whether any of them was good.
+
+        Example:
+            >>> h.control({"batch": 5, "bin": 0, "worker": 1})
+            True
+        """
         stream = self._run.stream
         assert isinstance(stream, InProcessStream)
         with self.driver.loop.lock:
@@ -243,7 +390,22 @@ class Harness:
         return is_any
 
     def finish(self, migration: Migration) -> Migration:
-        """Make ticks until a migration is over; raises `MigrationFailed` where it has failed."""
+        """Make ticks until a migration is over.
+
+        Args:
+            migration: what `h.query.rescale` or another verb has returned.
+
+        Returns:
+            The same migration.
+
+        Raises:
+            MigrationFailed: it has failed.
+
+        Example:
+            >>> move = h.query.rescale(3)
+            >>> h.finish(move).status
+            'done'
+        """
         for _ in range(MAX_TICKS):
             self._deliver()
             if migration.poll():
@@ -256,7 +418,20 @@ class Harness:
         return migration
 
     def lose(self, worker: int, replace: bool = True) -> None:
-        """The executor of a worker is gone, with all its state; another one comes, or others take over its bins."""
+        """The executor of a worker is gone, with all its state.
+
+        Args:
+            worker: whose.
+            replace: whether another executor comes; if none does, others take over the bins.
+
+        Raises:
+            InvalidOption: there is no such worker.
+
+        Example:
+            >>> h.lose(0)
+            >>> h.batch([{"word": "to"}])
+            [{'word': 'to', 'count': 3}]
+        """
         place = self.driver.placement.places.get(WorkerId(worker))
         if place is None:
             known = ", ".join(str(each) for each in sorted(self.driver.placement.places))
@@ -301,40 +476,10 @@ class Harness:
         self.query = Query(self._run, background=False)
 
     def close(self) -> None:
-        """End, and remove everything."""
+        """End, and remove everything; `with` does it.
+
+        Example:
+            >>> h.close()
+        """
         self._run.stop()
         self._folder.cleanup()
-
-
-def _table(source: RowSource, rows: Rows, left: Rows, right: Rows) -> pa.Table:
-    """Rows as a source gives them."""
-    if isinstance(source, PairSource):
-        if rows is not None:
-            raise InvalidOption("this stream has two inputs; give left= and right=")
-        sides = [
-            None if each is None else _as_table(each, schema)
-            for each, schema in zip((left, right), source.sides, strict=True)
-        ]
-        return source.rows(sides)
-    if left is not None or right is not None:
-        raise InvalidOption("this stream has one input; give rows alone")
-    return _as_table(rows, source.schema)
-
-
-def _as_table(rows: Rows, schema: pa.Schema) -> pa.Table:
-    if rows is None:
-        return schema.empty_table()
-    listed = rows if isinstance(rows, pa.Table) else list(rows)
-    if isinstance(listed, pa.Table):
-        unknown = set(schema.names) - set(listed.column_names)
-    else:
-        unknown = {name for row in listed for name in row} - set(schema.names)
-    if unknown:
-        whose = "the rows have" if isinstance(listed, pa.Table) else "there is"
-        raise InvalidOption(f"{whose} no column {min(unknown)!r}; the columns are {', '.join(schema.names)}")
-    try:
-        if isinstance(listed, pa.Table):
-            return listed.select(schema.names).cast(schema)
-        return pa.Table.from_pylist(listed, schema)
-    except pa.ArrowException as error:
-        raise InvalidOption(f"the rows do not fit the columns of the source: {error}") from None

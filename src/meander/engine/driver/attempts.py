@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,13 +13,13 @@ from meander.engine.driver.settings import Settings
 from meander.engine.driver.version import Version, stale_bins
 from meander.engine.worker.messages import TaskReport, Token
 from meander.errors import MeanderError, QueryFailed
+from meander.logs import logger
 from meander.migration.coordinator import Coordinator
 from meander.operators.operator import BinnedOperator
+from meander.pictures import many
 from meander.store.design import Design
 from meander.store.manifest import Log
 from meander.types import WorkerId
-
-logger = logging.getLogger("meander")
 
 RETRIED = ("place", "reload", "stale")
 """Faults of a worker that another attempt can mend."""
@@ -70,7 +69,9 @@ class Attempts:
             if self._is_whole(result, version):
                 self._largest_bytes = max(report.bytes for report in result.reports)
                 return result
-        raise QueryFailed(f"version {version} was tried {self.settings.attempts} times; the last time {problem}")
+        raise QueryFailed(
+            f"version {version} was tried {many(self.settings.attempts, 'time')}; the last time {problem}"
+        )
 
     def stop(self) -> None:
         """Begin no further attempt."""

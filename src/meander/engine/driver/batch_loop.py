@@ -24,6 +24,7 @@ from meander.engine.driver.ports import BatchStream, OutputLost, Rows, SinkToken
 from meander.engine.driver.settings import Settings
 from meander.engine.driver.version_progress import VersionProgress
 from meander.errors import CheckpointError, Fenced, QueryFailed
+from meander.logs import about
 from meander.migration.movable import VersionTime
 from meander.store.entries import Announcement, Commit, Json
 from meander.store.identity import is_done
@@ -256,6 +257,10 @@ class BatchLoop:
 
     def advance(self, batch: Batch) -> None:
         """Make the next version of these rows."""
+        with about(query=self.settings.name or self._query_id, version=self.version + 1):
+            self._advance(batch)
+
+    def _advance(self, batch: Batch) -> None:
         clock = self.clock
         began = clock.now_s()
         version = self.version + 1

@@ -6,14 +6,11 @@ after it. So every committed version is delivered before the next one is made, a
 
 from __future__ import annotations
 
-import logging
-
 from meander.engine.driver.attempts import Attempts
 from meander.engine.driver.ports import JobLost, JobResult, OperatorOutput, OutputLost, SinkToken, SinkWrite
 from meander.errors import Fenced
+from meander.logs import logger
 from meander.store.entries import Commit
-
-logger = logging.getLogger("meander")
 
 SWEEP_EVERY = 16
 

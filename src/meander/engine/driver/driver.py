@@ -6,7 +6,6 @@ Movable -> Coordinator -> protocol                        the way of a change
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
@@ -21,6 +20,7 @@ from meander.engine.driver.monitor import Loads, Monitor
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Cluster, Jobs
 from meander.engine.driver.settings import Settings
+from meander.logs import about, logger
 from meander.migration.coordinator import Coordinator
 from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings, Owners
@@ -32,8 +32,6 @@ from meander.store.identity import Identity, check_spark_part
 from meander.store.location import Location
 from meander.store.manifest import Log
 from meander.store.rollback import finish
-
-logger = logging.getLogger("meander")
 
 
 class Driver:
@@ -78,7 +76,9 @@ class Driver:
         self.event_time = EventTime(
             [*(each.frontier for each in done), *[None] * new], [*(each.seen for each in done), *[None] * new]
         )
-        self.events: EventLog = before.events if before else EventLog(self.clock, background)
+        self.name = settings.name or (last.query if last else None)
+        """What the query is called; its id where it has no name, None before its first version."""
+        self.events: EventLog = before.events if before else EventLog(self.clock, background, self.name)
         self.record = BinRecord(owners, log.index.version)
         self.holdings = Holdings()
         self.coordinator: Coordinator = Coordinator(
@@ -103,10 +103,11 @@ class Driver:
             requested: the number of workers that the user named, if any.
             moved: steps that take effect at once.
         """
-        if moved is not None:
-            self.coordinator.take_over(moved)
-        self.coordinator.start(requested, self.settings.workers)
-        self.attempts.settle()
+        with about(query=self.name):
+            if moved is not None:
+                self.coordinator.take_over(moved)
+            self.coordinator.start(requested, self.settings.workers)
+            self.attempts.settle()
         return self
 
     def loads(self, operator: int) -> Loads:

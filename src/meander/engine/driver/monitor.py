@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,10 +16,8 @@ from meander.control.window import LoadWindow, Sample
 from meander.engine.worker.messages import Numbers, TaskReport
 from meander.measure.load import Resources
 from meander.operators.operator import BinnedOperator
-from meander.pictures import facts, load_bars
+from meander.pictures import facts, load_bars, many
 from meander.types import WorkerId
-
-logger = logging.getLogger("meander")
 
 WINDOW = 8
 """So many batches are looked back on."""
@@ -83,7 +80,15 @@ class Loads:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, ready for JSON."""
+        """What it says, as plain lists and numbers, ready for JSON.
+
+        Returns:
+            The fields, by name.
+
+        Example:
+            >>> sum(query.loads["0:count"].to_dict()["rows"])
+            10
+        """
         return asdict(self)
 
     def __repr__(self) -> str:
@@ -97,7 +102,7 @@ class Loads:
         of_mean = sum(self.by_worker.values()) / len(self.by_worker) if self.by_worker else 0.0
         shares = [f"{worker}: {load / of_mean:.2f}" for worker, load in self.by_worker.items() if of_mean]
         spread = f"; load of the mean by worker {', '.join(shares)}" if shares else ""
-        return f"{sum(self.rows):,} rows in {len(self.rows)} bins, imbalance {self.imbalance:.2f}{spread}"
+        return f"{many(sum(self.rows), 'row')} in {many(len(self.rows), 'bin')}, imbalance {self.imbalance:.2f}{spread}"
 
 
 @dataclass(frozen=True, eq=False)

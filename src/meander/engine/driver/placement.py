@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,11 +12,10 @@ from weakref import WeakSet
 from meander.clock import Clock
 from meander.engine.driver.ports import Cluster, Place
 from meander.errors import InvalidOption, MigrationFailed
+from meander.logs import logger
 from meander.migration.ledger import Holdings
 from meander.migration.movable import Recruits
 from meander.types import WorkerId
-
-logger = logging.getLogger("meander")
 
 LOOK_EVERY_S = 0.2
 MAX_LEFT = 64
@@ -201,7 +199,7 @@ def recruit(cluster: Cluster, workers: int, within_s: float, given_up: threading
             cluster.release(arrived)
         raise MigrationFailed(
             f"{workers} workers need as many cores: asked for {wanted} more executors of {each} cores, {len(arrived)} "
-            f"came within {within_s:g} s, and there are {cores} cores; nothing was moved. Give Spark more room, or "
+            f"came within {within_s:g} s, and there are {cores}; nothing was moved. Give Spark more room, or "
             f"rescale to at most {max(1, sum(place.cores for place in there if place.executor in known))}"
         )
     return Recruits(wanted, arrived)

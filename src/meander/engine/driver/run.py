@@ -121,6 +121,11 @@ class QueryRun:
     # --- Movable -----------------------------------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """What the query is called in logs: its name, or its id."""
+        return self.driver.settings.name or self.stream.id
+
+    @property
     def operators(self) -> Mapping[int, str]:
         """The name of each operator, by its number in the chain."""
         return {at: f"{at}:{operator.name}" for at, operator in enumerate(self.driver.operators)}

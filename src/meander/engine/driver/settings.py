@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from meander.errors import InvalidOption
 from meander.migration.steps import CopyBudget
 from meander.options import positive, whole
+from meander.pictures import many
 from meander.route.hashing import MOST_BINS
 
 
@@ -61,7 +63,7 @@ class Settings:
             raise InvalidOption(f"bins must be a power of two, not {bins}; nearest: {below}, {2 * below}")
         if self.workers > bins:
             raise InvalidOption(
-                f"{self.workers} workers cannot share {bins} bins; take as many bins as workers or more"
+                f"{many(self.workers, 'worker')} cannot share {many(bins, 'bin')}; take as many bins as workers or more"
             )
         whole("snapshot_every", self.snapshot_every, 1, 1 << 20)
         whole("retain", self.retain, 1, 1 << 30)
@@ -79,6 +81,15 @@ class Settings:
             raise InvalidOption(f"at_end is 'hold' or 'close', not {self.at_end!r}")
         if self.name is not None and not re.fullmatch(r"[a-z0-9_-]{1,64}", self.name):
             raise InvalidOption(f"the name {self.name!r} may have only a-z, 0-9, _ and -, and at most 64 of them")
+
+    @classmethod
+    def of(cls, *positional: Any, **named: Any) -> Settings:
+        """The settings that a user has given; a name that is none is refused with those that there are."""
+        unknown = sorted(named.keys() - cls.__dataclass_fields__.keys())
+        if unknown:
+            known = ", ".join(cls.__dataclass_fields__)
+            raise InvalidOption(f"start has no option {unknown[0]!r}; there are: sink, trigger, {known}")
+        return cls(*positional, **named)
 
     @property
     def budget(self) -> CopyBudget:

@@ -8,6 +8,7 @@ from typing import Any
 
 from meander.engine.driver.commit import VersionReports
 from meander.engine.worker.messages import TaskReport
+from meander.pictures import many
 from meander.store.entries import Commit
 from meander.types import OperatorId, WorkerId
 
@@ -101,7 +102,15 @@ class VersionProgress:
         return sum(each.state_bytes for each in self.workers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, ready for JSON."""
+        """What it says, as plain lists and numbers, ready for JSON.
+
+        Returns:
+            The fields, by name.
+
+        Example:
+            >>> query.last_progress.to_dict()["rows"]
+            10
+        """
         return asdict(self)
 
     def __repr__(self) -> str:
@@ -109,4 +118,5 @@ class VersionProgress:
 
     def __str__(self) -> str:
         what = f"batch {self.batch}" if self.tick == 0 else f"tick {self.tick} after batch {self.batch}"
-        return f"version {self.version} ({what}): {self.rows:,} rows in {self.took_ms:.0f} ms, {self.emitted:,} emitted"
+        rows = many(self.rows, "row")
+        return f"version {self.version} ({what}): {rows} in {self.took_ms:.0f} ms, {self.emitted:,} emitted"

@@ -7,7 +7,6 @@ its first batch is not slow.
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,6 +18,7 @@ from meander.engine.driver.ports import Job, Jobs, Place, Routing
 from meander.engine.spark.gateway import ArrowTask, Executor, Gateway
 from meander.engine.worker.messages import Control, Token
 from meander.engine.worker.process import local_folder, spark_host
+from meander.logs import logger
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,9 +141,6 @@ def _clear(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _order(executor: Executor) -> tuple[int, str]:
     return (int(executor.id) if executor.id.isdigit() else -1, executor.id)
-
-
-logger = logging.getLogger("meander")
 
 
 def rehearse(jobs: Jobs, operators: int, places: Sequence[Place], bins: int) -> None:

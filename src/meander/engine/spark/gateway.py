@@ -87,13 +87,62 @@ class Gateway:
         """One literal that holds all of these whole numbers; `F.get` looks one up."""
         from pyspark.sql.classic.column import Column
 
-        gateway = self.context._gateway
-        assert gateway is not None
-        filled = gateway.new_array(gateway.jvm.int, len(values))
+        filled = self.array_of(self.jvm.int, len(values))
         # In one piece: a call into the JVM for each of thousands of bins would be felt at every flip.
         data = struct.pack(f">{len(values)}i", *values)
         self.jvm.java.nio.ByteBuffer.wrap(data).asIntBuffer().get(filled)
         return Column(self.jvm.org.apache.spark.sql.functions.lit(filled))
+
+    def array_of(self, kind: Any, length: int) -> Any:
+        """An array of a class of the JVM's, to be filled."""
+        gateway = self.context._gateway
+        assert gateway is not None
+        return gateway.new_array(kind, length)
+
+    def plan_of_view(self, name: str) -> str | None:
+        """The plan of a temporary view as a text, None where there is no such view."""
+        view = self.spark._jsparkSession.sessionState().catalog().getTempView(name)
+        return str(view.get().toString()) if view.isDefined() else None
+
+    def show_table(self, table: object, name: str) -> None:
+        """Register a temporary view over a table that Python implements; the JVM calls it, as in `foreachBatch`."""
+        from pyspark.java_gateway import ensure_callback_server_started
+
+        ensure_callback_server_started(self.context._gateway)  # type: ignore[no-untyped-call]
+        sql, nothing = self.jvm.org.apache.spark.sql, self.jvm.scala.Option.empty()
+        relations = getattr(getattr(sql.execution.datasources.v2, "DataSourceV2Relation$"), "MODULE$")
+        datasets = getattr(getattr(sql.classic, "Dataset$"), "MODULE$")
+        relation = relations.create(table, nothing, nothing)
+        datasets.ofRows(self.spark._jsparkSession, relation).createOrReplaceTempView(name)
+
+    def struct(self, schema: StructType) -> Any:
+        """A schema as the JVM has it."""
+        return self.spark._jsparkSession.parseDataType(schema.json())
+
+    def table_columns(self, struct: Any) -> Any:
+        """The columns of a schema, as tables have them."""
+        column, fields = self.connector.catalog.Column, list(struct.fields())
+        columns = self.array_of(column, len(fields))
+        for at, each in enumerate(fields):
+            columns[at] = column.create(each.name(), each.dataType())
+        return columns
+
+    def table_capabilities(self) -> Any:
+        """What a table can do that is read in a batch, and no more."""
+        return self.jvm.java.util.Set.of(self.connector.catalog.TableCapability.BATCH_READ)
+
+    def no_properties(self) -> Any:
+        """An empty map."""
+        return self.jvm.java.util.HashMap()
+
+    @property
+    def connector(self) -> Any:
+        """The package of Spark's second data source API."""
+        return self.jvm.org.apache.spark.sql.connector
+
+    def rows_inside(self, frame: DataFrame) -> Any:
+        """The rows of a DataFrame as Spark has them inside."""
+        return frame._jdf.queryExecution().executedPlan().executeCollect()
 
     def pinned(self, messages: Sequence[bytes], places: Sequence[str]) -> Any:
         """An RDD with one message per partition, each partition preferring its place."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from meander.clock import Clock, SystemClock
 from meander.engine.spark.gateway import Executor
-
-logger = logging.getLogger("meander")
+from meander.logs import logger
 
 LOOK_EVERY_S = 0.1
 

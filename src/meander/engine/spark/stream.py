@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,14 +12,13 @@ from meander.engine.driver.driver import Driver
 from meander.engine.driver.run import QueryRun
 from meander.engine.spark.jobs import in_short
 from meander.errors import InvalidOption, QueryFailed
+from meander.logs import logger
 from meander.migration.control_stream import COLUMNS, ControlStream
 from meander.store.spark_logs import Durability, drop_torn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-logger = logging.getLogger("meander")
 
 STOP_WAIT_S = 0.5
 """Spark takes the end of a batch for an interruption only after it was told to stop."""
