@@ -182,7 +182,7 @@ def claim(
         judgement = judged()
         driver = settled(log, judgement.change)
     for note in judgement.notes:
-        logger.info("since the last start, %s", note)
+        logger.info("since the last start, %s", note, extra={"query": driver.name})
     finish(log)  # before Spark reads its logs
     driver.loop.delivery.recover()
     log.settle()
