@@ -89,6 +89,9 @@ class Checkpoint:
     def __init__(self, location: Location) -> None:
         self._location = location
 
+    def __repr__(self) -> str:
+        return f"<Checkpoint {self.path}>"
+
     @property
     def path(self) -> str:
         """Its folder."""

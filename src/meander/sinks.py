@@ -25,6 +25,7 @@ from meander.engine.driver.ports import SinkToken, SinkWrite
 from meander.errors import InvalidOption
 from meander.logs import logger
 from meander.options import whole
+from meander.pictures import many
 from meander.prepared import OutputFolder, PreparedRows, undo_folders
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ VERSION = pa.field("batch", pa.int64())
 
 class Sink:
     """Takes the output of every version; of a sink of your own, one that overrides `prepare` alone has one step."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} sink>"
 
     def begin(self, spark: SparkSession, schema: pa.Schema) -> None:
         """A query has started whose output comes here; called again when it starts again.
@@ -120,6 +124,9 @@ class Memory(Sink):
         self._rows = PreparedRows[pa.Table](whole("versions", versions, 1))
         self._schema = pa.schema([VERSION])
         self._is_shown = False
+
+    def __repr__(self) -> str:
+        return f"<Memory sink{f' {self.name}' if self.name else ''}: {many(self.to_arrow().num_rows, 'row')}>"
 
     def begin(self, spark: SparkSession, schema: pa.Schema) -> None:
         """Let `spark.sql` read it under its name; the rows are those of the moment."""
@@ -241,6 +248,9 @@ class Files(Sink):
     def __init__(self, path: str, format: str, options: dict[str, str]) -> None:
         self.folder, self.format, self.options = OutputFolder.of(path), format, options
 
+    def __repr__(self) -> str:
+        return f"<Files sink {self.folder.root}: {self.format}>"
+
     def prepare(self, output: SparkOutput, write: SinkWrite) -> SinkToken:
         """Write one version out of sight."""
         return self.folder.prepare(write, lambda folder: self.save(output, folder))
@@ -276,6 +286,9 @@ class Format(Sink):
         self, format: str, mode: str, options: dict[str, str], shape: Callable[[DataFrame], DataFrame]
     ) -> None:
         self.format, self.mode, self.options, self.shape = format, mode, options, shape
+
+    def __repr__(self) -> str:
+        return f"<Format sink {self.format}: {self.mode}>"
 
     def prepare(self, output: SparkOutput, write: SinkWrite) -> None:
         """Write one version."""

@@ -65,8 +65,24 @@ def test_everything_is_one_line(harness):
         assert "\n" not in repr(value), repr(value)
         assert len(repr(value)) < 300, repr(value)
         assert not re.search(r"\b1 (bins|steps|workers|versions|batches)\b", f"{value!r} {value!s}"), repr(value)
+    clicks = me.stream(me.testing.source("user string, at timestamp")).key_by("user")
+    assert repr(clicks.window("at", "1 hour")).startswith("<WindowedStream by at of <KeyedStream by user of ")
+    assert repr(clicks.connect(clicks)).startswith("<ConnectedStreams of <KeyedStream by user of ")
+    assert repr(harness) == f"<Harness of {query!r}>"
+    assert [repr(each) for each in (me.sinks.memory("counts"), me.sinks.memory(), me.sinks.console())] == [
+        "<Memory sink counts: 0 rows>", "<Memory sink: 0 rows>", "<Console sink>",
+    ]  # fmt: skip
+    assert repr(me.sinks.files("out", format="json")).endswith("out: json>")
+    assert repr(me.sinks.kafka("host:9092", topic="t")) == "<Format sink kafka: append>"
     harness.query.stop()
     assert repr(query).endswith("stopped>")
+
+
+def test_a_checkpoint_is_one_line(tmp_path):
+    words = me.stream(me.testing.source("word string")).key_by("word").count()
+    with me.testing.harness(words, checkpoint=str(tmp_path / "ck")) as h:
+        h.batch([{"word": "a"}])
+        assert repr(me.checkpoint(tmp_path / "ck")) == f"<Checkpoint {tmp_path / 'ck'}>"
 
 
 def test_notebooks_show_bins_by_worker(harness):

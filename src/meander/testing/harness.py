@@ -106,6 +106,9 @@ class Harness:
         """What makes the versions, for tests of the engine itself."""
         return self._run.driver
 
+    def __repr__(self) -> str:
+        return f"<Harness of {self.query}>"
+
     def __enter__(self) -> Harness:
         return self
 
