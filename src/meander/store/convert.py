@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meander.errors import MeanderError
+from meander.pictures import many
 from meander.route.columns import whole_column
 from meander.state.spec import BIN, DELETED
 from meander.store.design import StateLayout, TableSource
@@ -124,8 +125,8 @@ def _answer(name: str, live: pa.Table, key: Sequence[str], function: Converter) 
         not whole_column(answer[column].cast(live[column].type)).equals(whole_column(live[column])) for column in same
     ):
         raise ConversionFailed(
-            f"the function for the table {name!r} returned {answer.num_rows} rows for {live.num_rows}, or other keys; "
-            "return the rows it gets, in their order"
+            f"the function for the table {name!r} returned {many(answer.num_rows, 'row')} for {live.num_rows}, "
+            "or other keys; return the rows it gets, in their order"
         )
     return answer
 

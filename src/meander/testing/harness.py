@@ -9,8 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import pyarrow as pa
-
 from meander.clock import ManualClock
 from meander.engine.driver.conversion import with_converters
 from meander.engine.driver.driver import Driver
@@ -22,38 +20,18 @@ from meander.migration.handle import Migration
 from meander.operators.times import microseconds
 from meander.options import whole
 from meander.query import Query
-from meander.route.schema import schema as schema_of
-from meander.sources import PairSource, RowSource
+from meander.sources import RowSource
 from meander.store.evolution import Evolution, Evolve
 from meander.store.location import Location
 from meander.store.reader import Reader
 from meander.streams import Stream
 from meander.testing.inprocess import InProcessCluster, InProcessJobs, MemorySink
-from meander.testing.rows import Rows, as_table
+from meander.testing.rows import Rows, rows_of
 from meander.testing.stream import InProcessLaunch, InProcessStream
 from meander.types import WorkerId
 
 MAX_TICKS = 1000
 MAX_WORKERS = 1 << 10
-
-
-def source(columns: str | pa.Schema) -> RowSource:
-    """A source for `me.stream` that is a schema alone: `me.testing.source("word string, ts timestamp")`.
-
-    Args:
-        columns: names and types as Spark writes them, or an Arrow schema.
-
-    Returns:
-        What `me.stream` takes in place of a streaming DataFrame; the rows come from the test.
-
-    Raises:
-        InvalidOption: the text is no schema.
-
-    Example:
-        >>> source("word string, n bigint").schema.names
-        ['word', 'n']
-    """
-    return RowSource(columns if isinstance(columns, pa.Schema) else schema_of(columns))
 
 
 def harness(stream: Stream, workers: int = 2, bins: int = 16, **settings: Any) -> Harness:
@@ -115,7 +93,7 @@ class Harness:
         assert isinstance(stream.source, RowSource)
         operators = with_converters([node.operator for node in stream.nodes], evolution)
         columns = stream.schema.names if stream.shapes else None
-        rows = _table(stream.source, None, None, None)
+        rows = rows_of(stream.source, None, None, None)
         jobs = InProcessJobs(operators, rows.schema, self.cluster, self.sink, columns)
         chosen = Settings.of(checkpoint, workers, bins, **{"copy_ms": 1e9, **options})
         location = Location.of(checkpoint, fsync=chosen.fsync)
@@ -163,7 +141,7 @@ class Harness:
         stream = self._run.stream
         assert isinstance(stream, InProcessStream)
         self.clock.advance(1.0)
-        stream.put(_table(self.source, rows, left, right))
+        stream.put(rows_of(self.source, rows, left, right))
         self._deliver()
         return self.emitted()
 
@@ -508,18 +486,3 @@ class Harness:
         """
         self._run.stop()
         self._folder.cleanup()
-
-
-def _table(source: RowSource, rows: Rows, left: Rows, right: Rows) -> pa.Table:
-    """Rows as a source gives them."""
-    if isinstance(source, PairSource):
-        if rows is not None:
-            raise InvalidOption("this stream has two inputs; give left= and right=")
-        sides = [
-            None if each is None else as_table(each, schema)
-            for each, schema in zip((left, right), source.sides, strict=True)
-        ]
-        return source.rows(sides)
-    if left is not None or right is not None:
-        raise InvalidOption("this stream has one input; give rows alone")
-    return as_table(rows, source.schema)

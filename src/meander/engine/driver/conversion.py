@@ -7,7 +7,6 @@ whoever reads it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from copy import copy
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from meander.engine.worker.messages import Json
 from meander.errors import ChangedQuery
+from meander.logs import logger
 from meander.migration.events import EventLog
 from meander.operators.operator import BinnedOperator
 from meander.pictures import many
@@ -23,8 +23,6 @@ from meander.store.design import Design
 from meander.store.evolution import Evolution
 from meander.store.index import Index
 from meander.store.manifest import Log
-
-logger = logging.getLogger("meander")
 
 Bins = NDArray[np.bool_]
 

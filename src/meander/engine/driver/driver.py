@@ -6,7 +6,6 @@ Movable -> Coordinator -> protocol                        the way of a change
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
@@ -21,7 +20,7 @@ from meander.engine.driver.monitor import Loads, Monitor
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Cluster, Jobs
 from meander.engine.driver.settings import Settings
-from meander.logs import about
+from meander.logs import about, logger
 from meander.migration.coordinator import Coordinator
 from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings, Owners
@@ -33,8 +32,6 @@ from meander.store.identity import Identity, check_spark_part
 from meander.store.location import Location
 from meander.store.manifest import Log
 from meander.store.rollback import finish
-
-logger = logging.getLogger("meander")
 
 
 class Driver:
@@ -185,7 +182,7 @@ def claim(
         judgement = judged()
         driver = settled(log, judgement.change)
     for note in judgement.notes:
-        logger.info("since the last start, %s", note)
+        logger.info("since the last start, %s", note, extra={"query": driver.name})
     finish(log)  # before Spark reads its logs
     driver.loop.delivery.recover()
     log.settle()
