@@ -70,8 +70,8 @@ class OperatorChange:
     @property
     def _of_options(self) -> dict[str, str]:
         """New names by old ones, of columns of the input that options name."""
-        sides = (self.then, self.now)
-        return self._renamed(*([*_texts(side.get("options", {}))] for side in sides))
+        then, now = (_texts(side.get("options", {})) for side in (self.then, self.now))
+        return self._renamed(then, now)
 
     def _renamed(self, then: Iterable[Any], now: Iterable[Any], scope: str | None = None) -> dict[str, str]:
         """New names by old ones, of the names of one place."""
