@@ -110,8 +110,9 @@ def test_the_state_is_written_anew_in_slices_also_while_nothing_comes():
         assert left[1] / 3 <= ticks <= left[1]
         assert layouts_of(h) == {1}
         names = [event.name for event in h.query.events if event.name in ("evolving", "rewritten", "evolved")]
-        assert names == ["evolving", *["rewritten"] * (ticks + 1), "evolved"]
-        assert sum(event.facts["bins"] for event in h.query.events if event.name == "rewritten") == left[0]
+        assert names == ["evolving", *["rewritten"] * (ticks + 2), "evolved"]
+        [begun] = [event.facts["bins"] for event in h.query.events if event.name == "evolving"]
+        assert sum(event.facts["bins"] for event in h.query.events if event.name == "rewritten") == begun > left[0]
         assert state_of(h) == recount(batches[:5], 3)
         h.idle()
         assert h.query.version == 4 + ticks, "no ticks any more"
@@ -465,6 +466,18 @@ def test_it_ends_within_a_number_of_versions_whatever_the_budget(monkeypatch):
             left.append(h.query.last_progress.unconverted)
         assert left[3] > 40
         assert left[-1] == 0
+
+
+def test_it_ends_also_where_every_run_makes_one_version(monkeypatch):
+    monkeypatch.setattr("meander.engine.driver.conversion.MAX_VERSIONS", 8)
+    with me.testing.harness(OLD, workers=1, bins=16, snapshot_every=1 << 20) as h:
+        h.batch([{"user": f"u{n}", "price": 1} for n in range(100)])
+        h.restart(NEW, evolve="add", renames=RENAMES)
+        for _ in range(8):
+            h.batch([{"user": "u1", "price": 1}])
+            h.restart()
+        assert layouts_of(h) == {1}
+        assert state_of(h) == {f"u{n}": (9, 9, 1, 1.0) if n == 1 else (1, 1, None, None) for n in range(100)}
 
 
 # --- kills -------------------------------------------------------------------------------------------

@@ -66,11 +66,11 @@ class StateConversion:
         """The bins that a worker writes anew in the next version, of those that it owns."""
         left = self._left[operator]
         mine = left[owned[left]]
-        if not mine.size or not self._are_sizes_known:  # the first version of a run has enough to do: it reads all
-            return mine[:0]
-        within = int(np.count_nonzero(np.cumsum(state_bytes[mine]) <= self._copy_bytes))
         passed = 0 if self._began is None else self._log.index.version - self._began
         pace = -(-mine.size // max(1, MAX_VERSIONS - passed))
+        # The first version of a run has enough to do: it reads everything. But there are runs of one version alone.
+        is_budgeted = self._are_sizes_known
+        within = int(np.count_nonzero(np.cumsum(state_bytes[mine]) <= self._copy_bytes)) if is_budgeted else 0
         return mine[: max(1, within, pace)]
 
     def committed(self, version: int) -> None:
