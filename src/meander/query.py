@@ -299,7 +299,10 @@ class Query(Moves[int]):
         return self._run.exception()
 
     def dead_letters(self) -> pa.Table:
-        """The rows that could not be used, each with its reason, operator and version."""
+        """The rows that could not be used, each with its kind, reason, operator and version.
+
+        The kind is "unusable", or "failed" where a function raised for the row's key, and "timer" for a timer of such.
+        """
         return self._side("dead")
 
     def late_rows(self) -> pa.Table:

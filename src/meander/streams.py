@@ -243,8 +243,9 @@ class Stream:
             name: the query's name, a-z, 0-9, _ and -.
             control: a stream of moves: a streaming DataFrame of (batch, bin, worker), and operator if there are
                 several. As of that batch the worker owns the bin; it is copied before, if there is time.
-            settings: snapshot_every, retain, retain_side, fsync, idle_after_s, idle_time, at_end, attempts,
-                hand_over_bytes, copy_bytes, copy_ms, release_after; see `meander.engine.driver.settings.Settings`.
+            settings: snapshot_every, retain, retain_side, fsync, idle_after_s, idle_time, at_end, on_error,
+                errors, attempts, hand_over_bytes, copy_bytes, copy_ms, release_after; see
+                `meander.engine.driver.settings.Settings`.
         """
         if not self.nodes:
             raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")

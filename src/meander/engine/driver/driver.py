@@ -78,6 +78,7 @@ class Driver:
         self.attempts = Attempts(
             self.operators, jobs, self.placement, self.coordinator, self.event_time, log, settings
         )  # fmt: skip
+        self.attempts.errors = before.attempts.errors if before else 0
         self.monitor: Monitor = before.monitor if before else Monitor(self.operators, settings.bins)
         self.loop: BatchLoop = BatchLoop(
             self.attempts, self.monitor, self.clock, background, before.loop if before else None

@@ -43,6 +43,7 @@ class Version:
         frontiers, seen: event time of each operator, and that of the version before.
         copy_ms: for how long bins may be copied ahead.
         log, placement, settings: what is committed, where workers are, how the query runs.
+        errors: for so many rows functions may still raise; None where the first one ends the query.
     """
 
     number: int
@@ -55,6 +56,7 @@ class Version:
     log: Log
     placement: Placement
     settings: Settings
+    errors: int | None = None
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -97,6 +99,7 @@ class Version:
             copy=tuple(map(int, copied)), copy_ms=self.copy_ms,
             snapshot=self._snapshot(share, owned) if wave[0] == 0 else None, wave=wave,
             frontier=self.frontiers[operator], previous=self.seen[operator], fsync=self.settings.fsync,
+            errors=self.errors,
         )  # fmt: skip
 
     def _files(self, operator: int, missing: Bins) -> tuple[FilePart, ...]:
