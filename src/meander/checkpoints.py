@@ -41,7 +41,7 @@ from meander.types import WorkerId
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Kind = Literal["batch", "tick", "rollback"]
+Kind = Literal["batch", "tick", "rollback", "skip"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class VersionSummary:
     Args:
         number: its number; a sink got its rows under it.
         time: when it was committed.
-        kind: rows of a batch, a tick without rows, or a rollback to an older version.
+        kind: rows of a batch, a tick without rows, a rollback to an older version, or a batch that was skipped.
         batch: Spark's id of the batch; of a tick, that of the batch before it.
         rows: how many rows came in; of those, `late` came too late and `dead` could not be used.
         workers: who owned bins.
@@ -75,7 +75,8 @@ class VersionSummary:
     @classmethod
     def of(cls, commit: Commit, is_restorable: bool) -> VersionSummary:
         """The version of a commit."""
-        kind: Kind = "rollback" if commit.undoes else "tick" if commit.tick else "batch"
+        plain: Kind = "tick" if commit.tick else "batch"
+        kind: Kind = "skip" if commit.skips else "rollback" if commit.undoes else plain
         workers = tuple(sorted({worker for operator in commit.operators for worker in operator.owner}))
         return cls(
             commit.version, datetime.datetime.fromtimestamp(commit.time_ms / 1000, datetime.UTC), kind, commit.batch,

@@ -244,7 +244,7 @@ class Stream:
             control: a stream of moves: a streaming DataFrame of (batch, bin, worker), and operator if there are
                 several. As of that batch the worker owns the bin; it is copied before, if there is time.
             settings: snapshot_every, retain, retain_side, fsync, idle_after_s, idle_time, at_end, on_error,
-                errors, attempts, hand_over_bytes, copy_bytes, copy_ms, release_after; see
+                errors, skip_batch, attempts, hand_over_bytes, copy_bytes, copy_ms, release_after; see
                 `meander.engine.driver.settings.Settings`.
         """
         if not self.nodes:

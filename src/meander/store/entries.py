@@ -157,6 +157,7 @@ class Commit:
         journal: what else the driver of the next version needs: the migration under way.
         sink: what the sink has prepared, to be committed now that this is.
         undoes: of a rollback, the first and the last version that it undoes; its state is that of the one before.
+        skips: whether its batch was left out: it undoes the version that was begun of it.
     """
 
     version: int
@@ -172,6 +173,7 @@ class Commit:
     journal: Json | None = None
     sink: Any = None
     undoes: tuple[int, int] | None = None
+    skips: bool = False
 
     def to_json(self) -> Json:
         """Return the commit as a JSON object."""
@@ -182,6 +184,8 @@ class Commit:
                 fields[name] = value
         if self.undoes is not None:
             fields["undoes"] = list(self.undoes)
+        if self.skips:
+            fields["skips"] = True
         return {**fields, "stages": [operator.to_json() for operator in self.operators]}
 
     @classmethod

@@ -137,6 +137,10 @@ def _count(bits: Iterable[int], bins: int) -> NDArray[np.int64]:
     return bitmap.counts([bitmap.from_int(each, (bins + 7) // 8) for each in bits], bins)
 
 
+def _nothing(commit: Commit) -> tuple[_OperatorFiles, ...]:
+    return tuple(_OperatorFiles.empty(len(operator.owner)) for operator in commit.operators)
+
+
 def _version(snapshot: SnapshotRef) -> int:
     return snapshot.version
 
@@ -161,7 +165,7 @@ class Index:
 
     def after(self, commit: Commit) -> Index:
         """Return the index after one more commit."""
-        operators = self.operators or tuple(_OperatorFiles.empty(len(operator.owner)) for operator in commit.operators)
+        operators = self.operators or _nothing(commit)
         now = tuple(old.after(commit.version, new) for old, new in zip(operators, commit.operators, strict=True))
         return Index(commit.version, now, self.undone)
 
@@ -170,7 +174,7 @@ class Index:
         assert commit.undoes is not None
         first, last = commit.undoes
         kept = tuple(each for each in self.undone if each[0] < first)
-        return Index(commit.version, past.operators, (*kept, (first, last)))
+        return Index(commit.version, past.operators or _nothing(commit), (*kept, (first, last)))
 
     def is_undone(self, version: int) -> bool:
         """Whether a rollback has undone a version."""

@@ -173,7 +173,7 @@ class Attempts:
             if fault.kind not in RETRIED:
                 where = f" in bin {fault.bin}" if fault.bin is not None else ""
                 name = self.operators[report.operator].name
-                way_out = self._way_out(fault.kind)
+                way_out = self._way_out(fault.kind, batch)
                 raise QueryFailed(
                     f"{name} (operator {report.operator}, worker {report.worker}){where} failed in version {version}: "
                     f"{fault.message}{way_out}\n{fault.trace}".rstrip()
@@ -186,7 +186,7 @@ class Attempts:
                 self.placement.misplaced(worker)
         return problem
 
-    def _way_out(self, kind: str) -> str:
+    def _way_out(self, kind: str, batch: int) -> str:
         """What to do about a function that raises, as the end of a sentence."""
         if kind == "errors":
             return f"; functions have now raised for more than errors={self.settings.errors} rows since the start"
@@ -194,7 +194,10 @@ class Attempts:
             return ""
         if self.settings.on_error == "dead_letter":
             return "; it does not raise for any key alone, so that none can be set aside: correct the function"
-        return "; correct the function, or start with on_error='dead_letter'"
+        last = self.log.last
+        is_whole = last is None or batch > last.batch  # a version without rows has nothing to skip
+        skipping = f" or skip_batch={batch}" if is_whole else ""
+        return f"; correct the function, or start with on_error='dead_letter'{skipping}"
 
     def _check_errors(self, reports: Sequence[TaskReport], version: int) -> None:
         """Raise where functions have raised too often, all workers taken together."""

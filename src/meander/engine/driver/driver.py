@@ -6,6 +6,7 @@ Movable -> Coordinator -> protocol                        the way of a change
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
@@ -28,6 +29,9 @@ from meander.store.identity import Identity, check_spark_part
 from meander.store.location import Location
 from meander.store.manifest import Log
 from meander.store.rollback import finish
+from meander.store.skip import skip, wants_skip
+
+logger = logging.getLogger("meander")
 
 
 class Driver:
@@ -152,6 +156,8 @@ def claim(
     identity.check_at(location)
     log = Log.open(location)
     check_spark_part(log)
+    if settings.skip_batch is not None:
+        wants_skip(log, settings.skip_batch)
     driver = settled(log)
     identity.settle(location)
     known = log.next_sequence
@@ -161,7 +167,25 @@ def claim(
     finish(log)  # before Spark reads its logs
     driver.loop.delivery.recover()
     log.settle()
+    if settings.skip_batch is not None and _skip(driver, settings.skip_batch):
+        driver.close()
+        driver = settled(log)
+        driver.loop.delivery.recover()
+        log.settle()
+        driver.events.emit("skipped", version=log.index.version, batch=settings.skip_batch)
     return driver
+
+
+def _skip(driver: Driver, batch: int) -> bool:
+    """Leave out a batch, unless it was left out before; whether the log has gone on."""
+    log = driver.log
+    if not wants_skip(log, batch):
+        logger.info("batch %d is not skipped again: the next one is %d", batch, log.last.batch + 1 if log.last else 0)
+        return False
+    commit = skip(log, batch, [owner.tolist() for owner in driver.record.owners], driver.clock.wall_ms())
+    finish(log)
+    logger.warning("batch %d is skipped: version %d has the state before it", batch, commit.version)
+    return True
 
 
 def _spread(settings: Settings) -> Owners:

@@ -31,6 +31,7 @@ class Settings:
         on_error: what becomes of a key's rows for which a function of yours raises: "fail", the query ends, or
             "dead_letter", they are set aside with the traceback, and all other rows go on.
         errors: after so many rows that are set aside so, since the start, the query ends all the same.
+        skip_batch: leave out this batch, which is the next one and can never succeed; once it was, the query goes on.
         attempts: how often one batch is tried when executors are lost.
         hand_over_bytes: a worker's batch above this goes over in several parts.
         copy_bytes: how much state a worker copies ahead in one version while bins move.
@@ -51,6 +52,7 @@ class Settings:
     at_end: str = "hold"
     on_error: str = "fail"
     errors: int = 1000
+    skip_batch: int | None = None
     attempts: int = 10
     executors_within_s: float = 60.0
     hand_over_bytes: int = 64 << 20
@@ -72,6 +74,8 @@ class Settings:
         whole("retain", self.retain, 1, 1 << 30)
         whole("retain_side", self.retain_side, 1, 1 << 30)
         whole("errors", self.errors, 1, 1 << 50)
+        if self.skip_batch is not None:
+            whole("skip_batch", self.skip_batch, 0)
         whole("attempts", self.attempts, 1, 100)
         whole("hand_over_bytes", self.hand_over_bytes, 1 << 16, 1 << 31)
         whole("copy_bytes", self.copy_bytes, 1, 1 << 50)

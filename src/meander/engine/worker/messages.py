@@ -122,9 +122,9 @@ class Control(NamedTuple):
 class Fault:
     """Why a worker could not do its part.
 
-    `kind`: "user" (an exception in the user's function, with traceback and bin), "errors" (there were too many of them
-    to set aside), "state" (it wrote state of other keys), "place" (the task ran elsewhere), "stale" (a later attempt has begun), "reload" (the base is not what
-    the driver thinks), "space", "damaged", "other".
+    `kind`: "user" (an exception in the user's function, with traceback and bin), "errors" (too many of them to set
+    aside), "state" (it wrote state of other keys), "place" (the task ran elsewhere), "stale" (a later attempt has
+    begun), "reload" (the base is not what the driver thinks), "space", "damaged", "other".
     """
 
     kind: str
