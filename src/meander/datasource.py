@@ -67,9 +67,10 @@ class StateReader(DataSourceReader):
             raise InvalidOption(f"version is {wanted!r}; give the number of a version")
         self.version = reader.log.index.version if wanted is None else int(wanted)
         self.columns: pa.Schema = reader.schema(self.operator, self.table)
-        self.bins = reader.identity.bins
+        old = None if wanted is None else self.version
+        self.bins = reader.count(old)
         self.where = conditions(options["where"]) if "where" in options else ()
-        self.wanted = reader.bins(self.operator, self.table, self.where)
+        self.wanted = reader.bins(self.operator, self.table, self.where, old)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Runs of bins; the bin of the key alone where that is known."""

@@ -17,7 +17,7 @@ from meander.errors import ChangedQuery, CheckpointError, Damaged, Exists, Forei
 from meander.store import spark_logs
 from meander.store.files import seal, unseal
 from meander.store.location import Location
-from meander.store.manifest import Log
+from meander.store.manifest import Log, read_entry, sequences
 from meander.store.spark_logs import SPARK
 
 PATH = "meander.json"
@@ -40,6 +40,8 @@ class Identity:
     bins: int
     operators: tuple[Json, ...]
     format: int = FORMAT
+    is_rebinned: bool = False
+    """Whether the log says how many bins there are: they were about to change."""
 
     @classmethod
     def of(cls, bins: int, fingerprints: Sequence[Mapping[str, Any]], id: str | None = None) -> Identity:
@@ -62,7 +64,8 @@ class Identity:
                 f"up to {FORMAT}; use the version that wrote it, or a later one"
             )
         try:
-            return cls(fields["id"], fields["bins"], tuple(fields["stages"]), fields["format"])
+            stored = cls(fields["id"], fields["bins"], tuple(fields["stages"]), fields["format"], "rebin" in fields)
+            return replace(stored, bins=_bins_in_log(location) or stored.bins) if stored.is_rebinned else stored
         except (KeyError, TypeError) as error:
             raise Damaged(f"{PATH} lacks {error}; restore it from a copy") from None
 
@@ -80,7 +83,7 @@ class Identity:
                 Identity.check(stored, self)
                 if stored.format < FORMAT:  # an older version of the library must not go on with what is written now
                     stored = replace(stored, format=FORMAT)
-                    location.write(PATH, seal(stored.to_json()))
+                    stored.store(location)
                 return stored
             if location.list("manifests"):
                 raise Damaged(f"{PATH} of the checkpoint {location.uri} is missing; restore it from a copy")
@@ -93,13 +96,21 @@ class Identity:
 
     def to_json(self) -> Json:
         """Return the identity as a JSON object."""
-        return {"format": self.format, "id": self.id, "bins": self.bins, "stages": list(self.operators)}
+        fields: Json = {"format": self.format, "id": self.id, "bins": self.bins, "stages": list(self.operators)}
+        return {**fields, "rebin": True} if self.is_rebinned else fields
+
+    def store(self, location: Location) -> None:
+        """Write it in place of the one that is there."""
+        location.write(PATH, seal(self.to_json()))
 
     @staticmethod
     def check(stored: Identity, now: Identity) -> None:
         """Raise ChangedQuery, saying what differs, unless the state of the one is the state of the other."""
         if now.bins != stored.bins:
-            raise ChangedQuery(f"the checkpoint has {stored.bins} bins, not {now.bins}; give bins={stored.bins}")
+            raise ChangedQuery(
+                f"the checkpoint has {stored.bins} bins, not {now.bins}; give bins={stored.bins}, or none, or change "
+                f"them with 'meander rebin --bins {now.bins}'"
+            )
         if len(now.operators) != len(stored.operators):
             then, this = (" -> ".join(_names(each)) or "none" for each in (stored, now))
             raise ChangedQuery(f"the checkpoint has the operators {then}, the query has {this}; {_NEXT}")
@@ -113,6 +124,19 @@ def bins_of(checkpoint: str) -> int | None:
     """How many bins a checkpoint has; None where there is none yet."""
     stored = Identity.load(Location.of(checkpoint))
     return None if stored is None else stored.bins
+
+
+def _bins_in_log(location: Location) -> int | None:
+    """How many bins the last commit has; None where there is none that can be read."""
+    for number in reversed(sequences(location)):
+        try:
+            entry, _ = read_entry(location, number)
+        except Damaged:
+            continue
+        commit = entry.commit or entry.last
+        if commit is not None:
+            return len(commit.operators[0].owner)
+    return None
 
 
 def _names(identity: Identity) -> list[str]:

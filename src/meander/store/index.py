@@ -176,6 +176,11 @@ class Index:
         kept = tuple(each for each in self.undone if each[0] < first)
         return Index(commit.version, past.operators or _nothing(commit), (*kept, (first, last)))
 
+    def after_rebin(self, commit: Commit) -> Index:
+        """Return the index after a commit that has all state in other bins."""
+        undone = self.undone if commit.undoes is None else (*self.undone, commit.undoes)
+        return Index(-1, (), undone).after(commit)
+
     def is_undone(self, version: int) -> bool:
         """Whether a rollback has undone a version."""
         return any(first <= version <= last for first, last in self.undone)

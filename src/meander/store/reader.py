@@ -95,12 +95,21 @@ class Reader:
         first = BIN if "bin" in fields else "bin"
         return pa.schema([(first, pa.int32()), *fields.items()])
 
-    def bins(self, operator: int, table: str, where: Sequence[Equal]) -> Sequence[int] | None:
+    def bins(
+        self, operator: int, table: str, where: Sequence[Equal], version: int | None = None
+    ) -> Sequence[int] | None:
         """The bins that can hold rows of a table that meet conditions; None for all."""
         described = self.identity.operators[operator]
         fields = fields_of(described["tables"][table])
         key = [*fields.items()][: len(described["key"])]
-        return bins_of(typed(where, fields), key, self.identity.bins)
+        return bins_of(typed(where, fields), key, self.count(version))
+
+    def count(self, version: int | None = None) -> int:
+        """How many bins a version has, by default the last."""
+        if version is None:
+            return self.identity.bins
+        commit, _ = self.at(version)
+        return self.identity.bins if commit is None else len(commit.operators[0].owner)
 
     def state(
         self,
@@ -116,7 +125,7 @@ class Reader:
         """
         described = self.identity.operators[operator]["tables"][table]
         key = [name for name, _ in described["key"]]
-        wanted = self.bins(operator, table, where) if bins is None else bins
+        wanted = self.bins(operator, table, where, version) if bins is None else bins
         pieces = rebuild(self.location, self.at(version)[1], operator, table, key, wanted)
         values = typed(where, fields_of(described))
         return (matching(piece, values) for piece in pieces)

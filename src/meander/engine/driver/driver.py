@@ -25,6 +25,7 @@ from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings, Owners
 from meander.migration.steps import Step
 from meander.operators.operator import BinnedOperator
+from meander.store import rebin as rebins
 from meander.store.identity import Identity, check_spark_part
 from meander.store.location import Location
 from meander.store.manifest import Log
@@ -163,7 +164,9 @@ def claim(
     known = log.next_sequence
     if log.claim(host, pid) != known:  # another driver has gone on since the log was read
         driver.close()
+        identity.check_at(location)
         driver = settled(log)
+    rebins.finish(location)
     finish(log)  # before Spark reads its logs
     driver.loop.delivery.recover()
     log.settle()

@@ -18,7 +18,7 @@ class Settings:
     Args:
         checkpoint: folder.
         workers: how many workers own the bins.
-        bins: into how many slices the keys are cut, for good: a power of two.
+        bins: into how many slices the keys are cut: a power of two, which only `meander rebin` changes.
         snapshot_every: every bin is written whole at least once in so many versions.
         retain: how many old versions can still be read.
         retain_side: of how many versions late rows and dead letters are kept, at least.
