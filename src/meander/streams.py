@@ -236,8 +236,8 @@ class Stream:
             workers: how many workers own the bins; by default one for each core of the executors, of which those that
                 Spark was set up with are waited for. A query that was rescaled while it ran stays so when it is
                 started again with the same number, or with none.
-            bins: into how many slices the keys are cut, a power of two; `meander rebin` changes it. By default what the checkpoint has,
-                and 256 for a new one.
+            bins: into how many slices the keys are cut, a power of two; `meander rebin` changes it. By default what the
+                checkpoint has, and 256 for a new one.
             trigger: as in Spark, `{"processingTime": "1 second"}` or `{"availableNow": True}`; or shorter: "1 second",
                 "availableNow".
             name: the query's name, a-z, 0-9, _ and -.
