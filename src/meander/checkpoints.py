@@ -24,7 +24,8 @@ import pyarrow as pa
 
 from meander.clock import SystemClock
 from meander.engine.driver.run import runs_here
-from meander.errors import CheckpointError, Damaged
+from meander.errors import CheckpointError, Damaged, InvalidOption
+from meander.operators.operator import ALL
 from meander.options import whole
 from meander.prepared import undo_folders
 from meander.store import rebin as rebins
@@ -223,6 +224,8 @@ class Checkpoint:
             [{'word': 'duck', 'count': 2}]
         """
         reader = self._reader()
+        if all([name for name, _ in operator["key"]] == [ALL] for operator in reader.identity.operators):
+            raise InvalidOption("the stream has no key: all rows are in one bin, however many there are")
         planned = rebins.plan(reader.log, reader.identity, bins)
         if dry_run:
             return planned

@@ -22,7 +22,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meander.errors import CheckpointError, Damaged, InvalidOption
-from meander.operators.operator import ALL
 from meander.pictures import many
 from meander.route.hashing import bits_of
 from meander.route.keys import KeyType
@@ -84,8 +83,6 @@ def plan(log: Log, identity: Identity, bins: int) -> Rebin:
         )
     if bins == identity.bins:
         raise InvalidOption(f"the checkpoint has {bins} bins already")
-    if all([name for name, _ in operator["key"]] == [ALL] for operator in identity.operators):
-        raise InvalidOption("the stream has no key: all rows are in one bin, however many there are")
     workers = max(len(set(operator.owner)) for operator in last.operators)
     if workers > bins:
         raise InvalidOption(f"{workers} workers cannot share {bins} bins; take as many bins as workers or more")
