@@ -297,8 +297,8 @@ class Program:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
 
     def tree(self) -> list[int]:
-        """The process and all below it."""
-        return [self.pid, *below(self.pid)]
+        """The process and all below it; nothing once it has ended: its number may be another process's by now."""
+        return [] if self.ended else [self.pid, *below(self.pid)]
 
     def end(self) -> None:
         """Kill what is left of it."""

@@ -152,10 +152,10 @@ class Checkpoint:
         """
         reader = self._reader()
         at = reader.operator(str(operator))
-        name = reader.table(at, table)
+        name = reader.table(at, table, version)
         pieces = reader.state(at, name, version, conditions(where) if where is not None else ())
         tables = [each for each in pieces if each.num_rows]
-        return pa.concat_tables(tables) if tables else reader.schema(at, name).empty_table()
+        return pa.concat_tables(tables) if tables else reader.schema(at, name, version).empty_table()
 
     def verify(self) -> Findings:
         """Whether it is whole: every checksum and every link of the log; damage is named file by file."""
@@ -224,7 +224,7 @@ class Checkpoint:
             [{'word': 'duck', 'count': 2}]
         """
         reader = self._reader()
-        if all([name for name, _ in operator["key"]] == [ALL] for operator in reader.identity.operators):
+        if all([name for name, _ in operator["key"]] == [ALL] for operator in reader.operators()):
             raise InvalidOption("the stream has no key: all rows are in one bin, however many there are")
         planned = rebins.plan(reader.log, reader.identity, bins)
         if dry_run:

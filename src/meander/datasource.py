@@ -61,16 +61,16 @@ class StateReader(DataSourceReader):
         reader = Reader.open(path)
         self.path = reader.location.root
         self.operator = reader.operator(options["operator"])
-        self.table = reader.table(self.operator, options.get("table"))
         wanted = options.get("version")
         if wanted is not None and not str(wanted).isdecimal():
             raise InvalidOption(f"version is {wanted!r}; give the number of a version")
         self.version = reader.log.index.version if wanted is None else int(wanted)
-        self.columns: pa.Schema = reader.schema(self.operator, self.table)
-        old = None if wanted is None else self.version
-        self.bins = reader.count(old)
+        self.known = None if wanted is None else self.version
+        self.table = reader.table(self.operator, options.get("table"), self.known)
+        self.columns: pa.Schema = reader.schema(self.operator, self.table, self.known)
+        self.bins = reader.count(self.known)
         self.where = conditions(options["where"]) if "where" in options else ()
-        self.wanted = reader.bins(self.operator, self.table, self.where, old)
+        self.wanted = reader.bins(self.operator, self.table, self.where, self.known)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Runs of bins; the bin of the key alone where that is known."""

@@ -331,12 +331,19 @@ class Query(Moves[int]):
         return True
 
     def process_all_available(self) -> None:
-        """Wait until everything that is in the source now has been committed, and due timers have fired."""
+        """Wait until everything that is in the source now has been committed, and due timers have fired.
+
+        Raises:
+            MeanderError: what the query has failed of, also before the call.
+        """
         try:
             self._run.stream.process_all_available()
         except Exception:
             raise self.exception() or QueryFailed("the query has ended") from None
         self._run.driver.loop.settle()
+        # Spark knows nothing of a tick that failed: its stream was stopped, which is no failure to it.
+        if (problem := self.exception()) is not None:
+            raise problem
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop; starting again goes on from there."""

@@ -34,6 +34,7 @@ from meander.options import kind
 from meander.query import Query
 from meander.sinks import sink_of
 from meander.sources import RowSource, schema_of, united
+from meander.store.evolution import Evolution, Evolve
 from meander.store.identity import bins_of
 
 if TYPE_CHECKING:
@@ -226,6 +227,9 @@ class Stream:
         trigger: str | Mapping[str, Any] | None = None,
         name: str | None = None,
         control: DataFrame | None = None,
+        evolve: Evolve | None = None,
+        renames: Mapping[str, str] | None = None,
+        defaults: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Query:
         """Start the query; it runs until it is stopped, fails, or its trigger says it is done.
@@ -243,6 +247,12 @@ class Stream:
             name: the query's name, a-z, 0-9, _ and -.
             control: a stream of moves: a streaming DataFrame of (batch, bin, worker), and operator if there are
                 several. As of that batch the worker owns the bin; it is copied before, if there is time.
+            evolve: how the query may differ from the one whose state the checkpoint has: "add" lets new aggregates,
+                columns of state, tables and operators at the end begin empty; a function gets the rows of the table
+                that has changed, as an Arrow table, and returns them with its new columns; several functions by the
+                names of their tables. What is harmless needs no word, everything else is refused.
+            renames: with it, the new names of aggregates, columns, tables, keys or operators, by the old ones.
+            defaults: with it, the values that new columns of state begin with, by their names.
             settings: snapshot_every, retain, retain_side, fsync, idle_after_s, idle_time, at_end, on_error,
                 errors, skip_batch, attempts, hand_over_bytes, copy_bytes, copy_ms, release_after; see
                 `meander.engine.driver.settings.Settings`.
@@ -263,7 +273,8 @@ class Stream:
         if workers is None:
             cores = default_workers(Gateway(self.source.sparkSession), chosen.executors_within_s)
             chosen = replace(chosen, workers=cores)
-        return _start(self, chosen, sink, trigger_of(trigger), workers, control)
+        evolution = Evolution.of(evolve, renames, defaults)
+        return _start(self, chosen, sink, trigger_of(trigger), workers, control, evolution)
 
     def with_node(self, node: OperatorNode) -> Stream:
         """The output of one more operator."""
@@ -312,6 +323,7 @@ def _start(
     trigger: Mapping[str, Any],
     requested: int | None,
     control: DataFrame | None,
+    evolution: Evolution,
 ) -> Query:
     if settings.at_end == "close" and not {"availableNow", "once"} & set(trigger):
         raise InvalidOption(
@@ -320,7 +332,10 @@ def _start(
     if control is not None:
         check_control(control)
     assert not isinstance(stream.source, RowSource)
-    run = QueryRun(SparkLaunch(stream.source, stream.nodes, settings, sink_of(sink), trigger, requested, stream.shapes))
+    launch = SparkLaunch(
+        stream.source, stream.nodes, settings, sink_of(sink), trigger, requested, stream.shapes, evolution
+    )  # fmt: skip
+    run = QueryRun(launch)
     query = Query(run)
     if control is not None:
         query.accompany(ControlReader(run, control))

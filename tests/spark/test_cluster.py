@@ -177,6 +177,43 @@ class Steady:
         assert self.query.misrouted == 0
 
 
+def test_a_query_that_changes_keeps_its_state_and_its_function_reaches_the_executors(spark, tmp_path):
+    rng = random.Random(27)
+    batches = [words(200, rng) for _ in range(3)]
+    feed = Feed(tmp_path / "in", batches[0].schema).add(batches[0])
+    source = me.stream(feed.read(spark))
+
+    def run(stream, **changed):
+        query = stream.start(tmp_path / "ck", me.sinks.memory(), bins=16, trigger=NOW, snapshot_every=64, **changed)
+        query.await_termination(PATIENCE_S)
+        return query
+
+    def counted(word, rows, state):
+        state.update(n=(state.n or 0) + len(rows))
+
+    def in_halves(word, rows, state):
+        state.update(halves=(state.halves or 0.0) + len(rows) / 2)
+
+    def converted(rows):
+        return rows.append_column("halves", pa.array([n / 2 for n in rows["n"].to_pylist()], pa.float64()))
+
+    whole = source.key_by("word").map_with_state(counted, state="n long", output="word string")
+    half = source.key_by("word").map_with_state(in_halves, state="halves double", output="word string")
+    run(whole)
+    feed.add(batches[1])
+    with pytest.raises(me.CheckpointError, match='renames={"n": "halves"}'):
+        run(half)
+    query = run(half, evolve=converted, copy_bytes=1)
+    assert "evolving" in [event.name for event in query.events]
+    feed.add(batches[2], batches[0])
+    query = run(half.key_by("word").count(), evolve={"states": converted})
+    assert query.last_progress.unconverted == 0, "its second version writes what its first one has read"
+    assert list(query.assignment) == ["0:map_with_state", "1:count"]
+    expected = Counter(word for batch in (*batches, batches[0]) for word in batch["word"].to_pylist())
+    halves = me.checkpoint(tmp_path / "ck").to_arrow("map_with_state").to_pylist()
+    assert {row["word"]: row["halves"] for row in halves} == {word: n / 2 for word, n in expected.items()}
+
+
 @pytest.mark.slow
 def test_bins_move_between_executors_without_a_process_ending(spark, tmp_path):
     steady = Steady(spark, tmp_path, workers=1)

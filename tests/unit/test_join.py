@@ -153,7 +153,7 @@ def test_a_join_travels_and_its_fingerprint_tells_bounds_apart():
     prints = [joined(), joined(within=11e-6), joined(within=(9e-6, 10e-6)), joined(window=10e-6)]
     prints += [joined(how=how) for how in ("left", "right", "full")]
     assert len({json.dumps(operator.fingerprint) for operator in prints}) == len(prints)
-    assert joined(lateness=9).fingerprint == joined().fingerprint, "another lateness leaves the state as it is"
+    assert joined(lateness=9).fingerprint["tables"] == joined().fingerprint["tables"], "it leaves the state as it is"
 
 
 BATCH = [("left", 1, 0, 5), ("right", 1, 3, 6), ("right", 1, 4, 4)]

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 import meander as me
-from killed import Case, Killed, changes
+from count_case import Case
+from kills import Killed, changes
 from meander.cli import main
 from meander.errors import ChangedQuery
 from meander.route.keys import KeyType
@@ -223,6 +224,25 @@ def test_a_rollback_that_no_sink_has_heard_of_yet_is_not_forgotten(tmp_path):
     assert heard == [(3, 5)]
     case.put(4)
     case.check(7)
+
+
+def test_a_query_that_has_changed_keeps_its_design(tmp_path):
+    """Some state is in the old layout when it is rewritten, and is in the newest one then."""
+    bare = source().aggregate(n="count")
+    more = source().aggregate(n="count", total=("sum", "v"))
+    with me.testing.harness(bare, bins=8, checkpoint=tmp_path) as h:
+        put(h, "", 0)
+        h.restart(more, evolve="add")
+        h.batch(rows_of(0)[:3])
+        before = Counter(map(repr, h.state()))
+    me.checkpoint(tmp_path).rebin(32, take_over=True)
+    with me.testing.harness(more, bins=32, checkpoint=tmp_path) as h:
+        assert Counter(map(repr, h.state())) == before
+        (row,) = h.batch(rows_of(0)[:1])
+        assert (row["n"], row["total"]) == (3, 0)
+        h.batch(rows_of(0)[4:5])
+        assert {row["user"]: row["total"] for row in h.output()}["u4"] == 4
+    assert not me.checkpoint(tmp_path).verify().damaged
 
 
 def test_refusals(tmp_path):

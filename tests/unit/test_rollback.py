@@ -12,7 +12,8 @@ from contextlib import suppress
 import pytest
 
 import meander as me
-from killed import Case, Killed, changes
+from count_case import Case
+from kills import Killed, changes
 from meander.engine.driver.ports import OutputLost
 from meander.errors import CheckpointError, Fenced, InvalidOption
 from meander.store.location import Location

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 import meander as me
-from killed import Case, Killed, changes
+from count_case import Case
+from kills import Killed, changes
 from meander.store.location import Location
 
 

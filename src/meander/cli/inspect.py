@@ -41,8 +41,8 @@ def _summary(reader: Reader, version: int | None, as_json: bool) -> None:
     commit, index = reader.at(version)
     writer = reader.log.writer
     operators = []
-    for operator, described in enumerate(reader.identity.operators):
-        part = commit.operators[operator] if commit else None
+    for operator, described in enumerate(reader.operators(version)):
+        part = commit.operators[operator] if commit and operator < len(commit.operators) else None
         rows, stored = sizes(index.files(operator)) if commit else (0, 0)
         chains = index.chains(operator) if commit else None
         operators.append(

@@ -74,7 +74,7 @@ def read(
         title = f"{side} rows"
     else:
         assert at is not None
-        name = reader.table(at, table)
+        name = reader.table(at, table, version)
         pieces = reader.state(at, name, version, conditions(where) if where is not None else ())
         title = f"{name} of operator {at} ({reader.name(at)})"
     if out is not None:

@@ -50,7 +50,8 @@ class Coordinator:
     ) -> None:
         """Go on from what was committed; `before` is a coordinator of the same query in this process."""
         self.record, self.holdings, self.events = record, holdings, events
-        self.wanted: list[int] = note.get("wanted") or [workers] * len(record.owners)
+        wanted: list[int] = note.get("wanted") or [workers]
+        self.wanted = (wanted + [wanted[-1]] * len(record.owners))[: len(record.owners)]
         """How many workers each operator is to have: as started, or as moved since; a loss does not change it."""
         self.requested: int | None = note.get("asked")
         """The number of workers that the user named at the last start, if any."""

@@ -67,6 +67,10 @@ class CountOf(Accumulator):
         table.column(self.name)[groups.rows] += added.astype(np.int64)
         table.valid(self.name)[groups.rows] = True
 
+    def answer(self, table: Table, rows: Words) -> list[pa.Array]:
+        """The counts; none is 0, also where nothing has been added yet."""
+        return [pa.array(table.column(self.name)[rows])]
+
 
 class SumOfWhole(Accumulator):
     """The exact sum of whole numbers; rows that would take it out of the range of bigint are dead letters."""

@@ -19,6 +19,7 @@ from meander.route.columns import is_narrow, is_octets, is_word, small
 from meander.route.keys import Keys
 from meander.state.spec import TableSpec
 from meander.state.table import Table
+from meander.store.evolution import OptionRule
 
 FUNCTIONS = (
     "sum", "min", "max", "mean", "stddev", "stddev_pop", "var", "var_pop", "count", "count_distinct",
@@ -39,6 +40,8 @@ MOST_VALUES = 1_000_000
 """No key keeps more values than this: they are one binary."""
 MOST_DISTINCT = 10_000
 """How many distinct values a key may have, unless a limit says otherwise."""
+
+RULES = {"limits": OptionRule("what has been counted stays counted")}
 
 Named = Mapping[str, str | Sequence[Any]]
 
@@ -97,7 +100,9 @@ class Aggregation:
     @property
     def options(self) -> dict[str, Any]:
         """The aggregates in JSON's types."""
-        return {"aggregates": {name: each.state for name, each in self.named.items()}, "by": self.by}
+        limits = {name: each.limit for name, each in self.named.items() if each.function == "count_distinct"}
+        aggregates = {name: each.state for name, each in self.named.items()}
+        return {"aggregates": aggregates, "by": self.by, **({"limits": limits} if limits else {})}
 
     def add(self, table: Table, groups: Groups, rows: pa.Table) -> None:
         """Add the rows of a batch to the table's rows."""
@@ -137,6 +142,7 @@ class Aggregate(BinnedOperator):
     """
 
     name = "aggregate"
+    rules = RULES
 
     def __init__(self, input: pa.Schema, key: Sequence[str], named: Named, by: str | None = None) -> None:
         self.input = input

@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from meander.state.frames import frame_of
 from meander.state.spec import TableSpec
 from meander.state.table import Table, among
 from meander.state.views import TimersView
+from meander.store.evolution import OptionRule
 
 SIDE = "__input"
 """The column that says which of two inputs a row is of: 0 left, 1 right."""
@@ -64,6 +65,8 @@ class Custom(BinnedOperator):
     columns are called `left.x` and `right.x`, and those of the other side are null.
     """
 
+    rules: ClassVar = {"lateness_us": OptionRule("timers that have fired stay so")}
+
     def __init__(
         self,
         operator: type[Operator] | Operator,
@@ -86,6 +89,11 @@ class Custom(BinnedOperator):
         self._check_methods()
         self.form = form_of(self.operator.on_batch, self.operator.rows, self.who, 0, (ARROW, PANDAS), ARROW)
         self.only_keys: Keys | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The columns of event time, which timers are times of, and when they are due."""
+        return {"time": list(self.time), "lateness_us": self.lateness}
 
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
         """Call `on_time` with the timers that are due, then `on_batch` with the rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from meander.operators.times import Duration, chosen, microseconds, newest_of, t
 from meander.route.keys import Keys
 from meander.state.spec import TableSpec
 from meander.state.table import Table
+from meander.store.evolution import OptionRule
 
 
 class Dedup(BinnedOperator):
@@ -27,6 +28,13 @@ class Dedup(BinnedOperator):
     """
 
     name = "dedup"
+    rules: ClassVar = {
+        "within_us": OptionRule(
+            "keys that are known stay known for as long as it was",
+            lambda then, now: then is not None and now is not None and now < then,
+            "keys that are forgotten already would come out again",
+        )
+    }
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from meander.route.schema import schema
 from meander.state.frames import frame_of
 from meander.state.spec import TableSpec
 from meander.state.table import Table
+from meander.store.evolution import OptionRule
 
 GROUP = "__group"
 
@@ -48,6 +49,7 @@ class Fold(BinnedOperator):
     """
 
     name = "fold"
+    rules: ClassVar = {"time": OptionRule("rows come in its order from now on")}
 
     def __init__(
         self,
@@ -76,6 +78,11 @@ class Fold(BinnedOperator):
         self.order = [*first, *(name for name in input.names if name not in first)]
         self.who = who_of(function, self.name)
         self.form = form_of(function, rows, self.name, 0, (ARROW, PANDAS), ARROW)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The column that rows are in order of."""
+        return {"time": self.time}
 
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
         """Call the function with the rows in order and the state of their keys, and keep what it returns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from meander.route.columns import whole_column
 from meander.route.keys import Keys
 from meander.state.spans import Lookups, Spans, ranges
 from meander.state.table import Table
+from meander.store.evolution import OptionRule
 
 MATCHED = "__matched"
 """Whether a row has had a partner; kept for the sides whose rows come out without one too."""
@@ -58,6 +59,7 @@ class Join(BinnedOperator):
 
     name = "join"
     stores = SIDES
+    rules: ClassVar = {"lateness_us": OptionRule("what is forgotten stays forgotten")}
 
     def __init__(
         self,
@@ -110,6 +112,7 @@ class Join(BinnedOperator):
         return {
             "before_us": bounds.before, "after_us": bounds.after, "window_us": bounds.window,
             "span_us": bounds.span, "how": self.how, "time": list(self.time),
+            "lateness_us": self.lateness,
         }  # fmt: skip
 
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:

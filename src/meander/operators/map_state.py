@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from meander.route.schema import schema
 from meander.state.frames import frame_of
 from meander.state.spec import TableSpec
 from meander.state.table import Table, among
+from meander.store.evolution import OptionRule
 
 TIMER = "__timer"
 """The column of the state's table that says when a key wants to be called without rows."""
@@ -62,6 +63,14 @@ class MapWithState(BinnedOperator):
     """
 
     name = "map_with_state"
+    rules: ClassVar = {
+        "lateness_us": OptionRule("timers that have fired stay so"),
+        "timeout_us": OptionRule(
+            "a key that has no further row ends when it was to end",
+            lambda then, now: then is not None and now is not None,
+            "the timers that are set are of another kind",
+        ),
+    }
 
     def __init__(
         self,
@@ -142,8 +151,8 @@ class MapWithState(BinnedOperator):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The column of event time, which timers are times of."""
-        return {"time": self.time}
+        """The column of event time, which timers are times of, how far they wait, and how long keys may be silent."""
+        return {"time": self.time, "lateness_us": self.lateness, "timeout_us": self.timeout}
 
     def _due(self, table: Table, now: Now) -> Words:
         if self.time is None or now.frontier is None:

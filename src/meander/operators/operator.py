@@ -9,7 +9,7 @@ and travels to the workers. All state is in the tables it names. The module depe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, NamedTuple
@@ -20,6 +20,7 @@ from meander.errors import InvalidOption, MeanderError
 from meander.route.keys import Keys, KeyType
 from meander.state.spec import TableSpec
 from meander.state.table import Table
+from meander.store.evolution import OptionRule
 
 ALL = "__all"
 """The key column of a stream without a key; neither a sink nor a function over keys sees it."""
@@ -87,6 +88,10 @@ class BinnedOperator(ABC):
     """How far the frontier stays behind the newest event time, in microseconds."""
     stores: tuple[str, ...] = ()
     """The tables that keep the rows of each input, where there is more than one."""
+    rules: ClassVar[Mapping[str, OptionRule]] = {}
+    """Which options may be others at the next start; all others stay as they are for good."""
+    converters: Mapping[str, Callable[[pa.Table], Any]] = {}
+    """What brings the rows of a table to its newest layout, where a function of the user's does."""
 
     @abstractmethod
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
@@ -102,12 +107,12 @@ class BinnedOperator(ABC):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that change what the state means, in JSON's types."""
+        """The options that a checkpoint knows, in JSON's types: those of `rules`, and those that are for good."""
         return {}
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What must not change between restarts, in JSON's types."""
+        """What the operator is to a checkpoint, in JSON's types; see `meander.store.evolution.judge`."""
         return {
             "operator": self.name,
             "key": [[name, str(kind)] for name, kind in self.key.fields],
@@ -119,6 +124,7 @@ class BinnedOperator(ABC):
                 for spec in self.tables
             },
             "options": self.options,
+            "output": [[field.name, str(field.type)] for field in self.output],
         }
 
 

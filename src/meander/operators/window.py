@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from meander.errors import InvalidOption
+from meander.operators import aggregate
 from meander.operators.aggregate import Aggregation, Named
 from meander.operators.operator import BinnedOperator, Now, Output, key_of, output_of
 from meander.operators.ordering import Groups, Words
@@ -16,12 +17,23 @@ from meander.operators.times import Duration, microseconds, newest_of, stamps, t
 from meander.route.keys import Keys
 from meander.state.spec import TableSpec
 from meander.state.table import Table
+from meander.store.evolution import OptionRule
 
 START, END = "window_start", "window_end"
 
 MOST_WINDOWS = 10_000
 
 EMITS = ("update", "final")
+
+RULES = {
+    "lateness_us": OptionRule("what has closed stays closed"),
+    "emit": OptionRule(
+        "what is open comes out once more, when it closes",
+        lambda then, now: then == "update",
+        "windows that have had all their rows would never come out",
+    ),
+    **aggregate.RULES,
+}
 
 
 def window(
@@ -54,6 +66,8 @@ def window(
 class Windowed(BinnedOperator):
     """What windows of every kind share: event time, lateness, what is aggregated and when it comes out."""
 
+    rules = RULES
+
     def __init__(
         self,
         input: pa.Schema,
@@ -77,7 +91,7 @@ class Windowed(BinnedOperator):
     @property
     def options(self) -> dict[str, Any]:
         """The shape of the windows and what is aggregated in them."""
-        return {"time": self.time, **self.aggregation.options}
+        return {"time": self.time, "lateness_us": self.lateness, "emit": self.emit, **self.aggregation.options}
 
 
 class Window(Windowed):

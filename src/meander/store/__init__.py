@@ -8,5 +8,7 @@ identity     which query the state belongs to                    verify      eve
 spark_logs   Spark's own logs, made durable and mended           reader      state and side outputs as Arrow tables
 side         late and dead rows of old versions                  bitmap      sets of bins
 rollback     going back to an older version                      backup      a copy of one moment
+design       what the query is as of a version                   evolution   how it may change between two starts
+changes      what has changed of one operator                    convert     rows of older files, newly laid out
 repair       what can be mended                                  lookup      which rows are wanted, and their bins
 """

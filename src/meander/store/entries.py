@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from meander.store import bitmap
+from meander.store.design import Design
 from meander.store.statefile import Info
 from meander.types import BinId, WorkerId, runs
 
@@ -30,6 +31,8 @@ class FileRef:
     bins: Octets = b""
     """Bitmap of the bins that a state file covers; empty for side outputs."""
     kind: Kind = "state"
+    layout: int = 0
+    """The number of the layout that the tables of a state file have."""
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.inline is None):
@@ -61,6 +64,8 @@ class FileRef:
             fields["bins"] = bitmap.to_text(self.bins)
         if self.kind != "state":
             fields["kind"] = self.kind
+        if self.layout:
+            fields["layout"] = self.layout
         return fields
 
     @classmethod
@@ -76,6 +81,7 @@ class FileRef:
             None if inline is None else base64.b64decode(inline, validate=True),
             bitmap.from_text(fields.get("bins", "")) if bins is None else bins,
             fields.get("kind", "state"),
+            fields.get("layout", 0),
         )
 
 
@@ -159,6 +165,7 @@ class Commit:
         undoes: of a rollback, the first and the last version that it undoes; its state is that of the one before.
         rebins: of a version with another number of bins, the number before it.
         skips: whether its batch was left out: it undoes the version that was begun of it.
+        design: what the query is from this version on, where that is not what it was before.
     """
 
     version: int
@@ -176,6 +183,7 @@ class Commit:
     undoes: tuple[int, int] | None = None
     skips: bool = False
     rebins: int | None = None
+    design: Design | None = None
 
     def to_json(self) -> Json:
         """Return the commit as a JSON object."""
@@ -190,6 +198,8 @@ class Commit:
             fields["rebins"] = self.rebins
         if self.skips:
             fields["skips"] = True
+        if self.design is not None:
+            fields["design"] = self.design.to_json()
         return {**fields, "stages": [operator.to_json() for operator in self.operators]}
 
     @classmethod
@@ -198,6 +208,8 @@ class Commit:
         rest = {name: value for name, value in fields.items() if name != "stages"}
         if "undoes" in rest:
             rest["undoes"] = tuple(rest["undoes"])
+        if "design" in rest:
+            rest["design"] = Design.from_json(rest["design"])
         return cls(**rest, operators=tuple(OperatorCommit.from_json(each) for each in fields["stages"]))
 
     @property
@@ -249,7 +261,12 @@ class Announcement:
         """Whether a commit is of the version that was announced."""
         seen = tuple(operator.seen for operator in commit.operators)
         hook = (commit.journal or {}).get("hook")
-        return self == Announcement(commit.version, commit.batch, commit.tick, commit.offsets, seen, hook)
+        return self.is_of(Announcement(commit.version, commit.batch, commit.tick, commit.offsets, seen, hook))
+
+    def is_of(self, other: Announcement) -> bool:
+        """Whether another announcement is of the same version; it may have operators that came since, without time."""
+        since = other.frontiers[len(self.frontiers) :]
+        return replace(self, frontiers=self.frontiers + (None,) * len(since)) == other
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Which query the state belongs to: bins, keys, tables and options, written once as `meander.json`; and Spark's part.
+"""Which query the state belongs to: bins, keys, tables and options, as it began, in `meander.json`; and Spark's part.
 
-Only the query that wrote the state can read it. Settings that may change between restarts (workers, executors, sinks,
-triggers) are not part of it. Spark's own checkpoint lies inside ours, and has to be of the same query and to hold the
-same batches.
+What has become of the query since is in the log, as its design. Settings that may change between restarts (workers,
+executors, sinks, triggers) are not part of it. Spark's own checkpoint lies inside ours, and has to be of the same query
+and to hold the same batches.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from typing import Any, TypeAlias
 
 from meander.errors import ChangedQuery, CheckpointError, Damaged, Exists, ForeignCheckpoint, InvalidOption
 from meander.store import spark_logs
+from meander.store.design import Design
+from meander.store.evolution import Evolution, Judgement, OptionRule, judge
 from meander.store.files import seal, unseal
 from meander.store.location import Location
 from meander.store.manifest import Log, read_entry, sequences
 from meander.store.spark_logs import SPARK
 
 PATH = "meander.json"
-FORMAT = 2
-"""The layout of the checkpoint; a later version of the library reads its own and older ones. 2: the log announces."""
+FORMAT = 3
+"""The layout of the checkpoint; a later version of the library reads its own and older ones. 2: the log announces.
+3: it says how the query has changed, and fingerprints have all options."""
 
 Json: TypeAlias = dict[str, Any]
-
-_NEXT = "start with a new checkpoint, or with the query as it was"
 
 
 @dataclass(frozen=True)
@@ -69,20 +70,36 @@ class Identity:
         except (KeyError, TypeError) as error:
             raise Damaged(f"{PATH} lacks {error}; restore it from a copy") from None
 
-    def check_at(self, location: Location) -> None:
-        """Raise ChangedQuery where a checkpoint has another identity; one that has none yet may have any."""
+    def judged(
+        self,
+        location: Location,
+        log: Log,
+        evolution: Evolution | None = None,
+        rules: Sequence[Mapping[str, OptionRule]] = (),
+    ) -> Judgement:
+        """Whether this query may go on with a checkpoint, and as what; one that is empty yet may become any.
+
+        Raises:
+            ChangedQuery: its state would get another meaning.
+        """
         stored = Identity.load(location)
-        if stored is not None:
-            Identity.check(stored, self)
+        if stored is None:
+            return Judgement(Design.first(self.operators))
+        if self.bins != stored.bins:
+            raise ChangedQuery(
+                f"the checkpoint has {stored.bins} bins, not {self.bins}; give bins={stored.bins}, or none, or change "
+                f"them with 'meander rebin --bins {self.bins}'"
+            )
+        design = log.index.design or Design.first(stored.completed(self).operators)
+        return judge(design, self.operators, evolution or Evolution(), rules, log.index.version)
 
     def settle(self, location: Location) -> Identity:
-        """Return the identity of the checkpoint: the stored one, checked against this one, or this one, now stored."""
+        """Return the identity that the checkpoint began with: the stored one, or this one, which is stored now."""
         for _ in range(2):
             stored = Identity.load(location)
             if stored is not None:
-                Identity.check(stored, self)
                 if stored.format < FORMAT:  # an older version of the library must not go on with what is written now
-                    stored = replace(stored, format=FORMAT)
+                    stored = stored.completed(self)
                     stored.store(location)
                 return stored
             if location.list("manifests"):
@@ -90,7 +107,7 @@ class Identity:
             try:
                 location.create(PATH, seal(self.to_json()))
             except Exists:
-                continue  # another driver was quicker; check its identity
+                continue  # another driver was quicker
             return self
         raise Damaged(f"{PATH} of the checkpoint {location.uri} cannot be read; restore it from a copy")
 
@@ -103,21 +120,15 @@ class Identity:
         """Write it in place of the one that is there."""
         location.write(PATH, seal(self.to_json()))
 
-    @staticmethod
-    def check(stored: Identity, now: Identity) -> None:
-        """Raise ChangedQuery, saying what differs, unless the state of the one is the state of the other."""
-        if now.bins != stored.bins:
-            raise ChangedQuery(
-                f"the checkpoint has {stored.bins} bins, not {now.bins}; give bins={stored.bins}, or none, or change "
-                f"them with 'meander rebin --bins {now.bins}'"
-            )
-        if len(now.operators) != len(stored.operators):
-            then, this = (" -> ".join(_names(each)) or "none" for each in (stored, now))
-            raise ChangedQuery(f"the checkpoint has the operators {then}, the query has {this}; {_NEXT}")
-        for number, (before, after) in enumerate(zip(stored.operators, now.operators, strict=True)):
-            for what in sorted({*before, *after}, key=_importance):
-                if before.get(what) != after.get(what):
-                    raise ChangedQuery(f"operator {number}{_named(before)} {_difference(what, before, after)}; {_NEXT}")
+    def completed(self, now: Identity) -> Identity:
+        """The identity in the newest format: options that were not noted then are taken to be as they are now."""
+        if self.format == FORMAT:
+            return self
+        operators = [*self.operators]
+        for at, (then, this) in enumerate(zip(self.operators, now.operators, strict=False)):
+            options = {**this.get("options", {}), **then.get("options", {})}
+            operators[at] = {**this, **then, **({"options": options} if options else {})}
+        return replace(self, format=FORMAT, operators=tuple(operators))
 
 
 def bins_of(checkpoint: str) -> int | None:
@@ -137,57 +148,6 @@ def _bins_in_log(location: Location) -> int | None:
         if commit is not None:
             return len(commit.operators[0].owner)
     return None
-
-
-def _names(identity: Identity) -> list[str]:
-    return [str(operator.get("operator")) for operator in identity.operators]
-
-
-def _importance(what: str) -> tuple[int, str]:
-    known = ("operator", "key", "tables", "options")
-    return (known.index(what) if what in known else len(known), what)
-
-
-def _named(operator: Json) -> str:
-    return f" ({operator['operator']})" if "operator" in operator else ""
-
-
-def _difference(what: str, then: Json, now: Json) -> str:
-    """The change, as the end of a sentence about the operator."""
-    if what == "operator":
-        return f"was {then.get(what)} and is now {now.get(what)}"
-    if what == "key":
-        return f"was keyed by {_columns(then.get(what))} and is now keyed by {_columns(now.get(what))}"
-    before, after = then.get(what), now.get(what)
-    if not isinstance(before, dict) or not isinstance(after, dict):
-        return f"had {what} {_short(before)} and now has {_short(after)}"
-    name = next(each for each in sorted({*before, *after}) if before.get(each) != after.get(each))
-    if what == "options":
-        return f"had {name}={_short(before.get(name))} and now has {name}={_short(after.get(name))}"
-    if name not in after:
-        return f"had the {what.removesuffix('s')} {name!r} and has it no more"
-    if name not in before:
-        return f"has a new {what.removesuffix('s')} {name!r}"
-    old, new = _table(before[name]), _table(after[name])
-    return f"had {old} in the {what.removesuffix('s')} {name!r} and now has {new}"
-
-
-def _columns(columns: Any) -> str:
-    try:
-        return ", ".join(f"{name} {type_}" for name, type_ in columns) or "nothing"
-    except (TypeError, ValueError):
-        return _short(columns)
-
-
-def _table(table: Any) -> str:
-    if isinstance(table, dict) and set(table) == {"key", "values"}:
-        return f"({_columns(table['key'])} -> {_columns(table['values'])})"
-    return _short(table)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def check_spark_part(log: Log) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, compress, groupby
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.store import bitmap
+from meander.store.design import Design
 from meander.store.entries import Commit, FileRef, Json, OperatorCommit, SnapshotRef
 from meander.types import BinId
 
@@ -48,6 +49,10 @@ class _Files(NamedTuple):
         old = bisect_right(self.versions, upto)
         bits = [*(each & ~covered for each in self.bits[:old]), *self.bits[old:]]
         return _Files(tuple(compress(self.refs, bits)), tuple(compress(self.versions, bits)), tuple(filter(None, bits)))
+
+    def older(self, layout: int) -> Iterator[tuple[FileRef, int]]:
+        """The files that are of an older layout than this, each with its bins."""
+        return ((ref, bits) for ref, bits in zip(self.refs, self.bits, strict=True) if ref.layout < layout)
 
     def since(self, version: int) -> tuple[int, ...]:
         """The bins of the files after a version."""
@@ -157,6 +162,8 @@ class Index:
     operators: tuple[_OperatorFiles, ...]
     undone: tuple[tuple[int, int], ...] = ()
     """The versions that rollbacks have undone, from and to, oldest first."""
+    design: Design | None = None
+    """What the query is; None while it is as `meander.json` says."""
 
     @classmethod
     def empty(cls) -> Index:
@@ -165,21 +172,23 @@ class Index:
 
     def after(self, commit: Commit) -> Index:
         """Return the index after one more commit."""
-        operators = self.operators or _nothing(commit)
+        new = commit.operators[len(self.operators) :]
+        operators = (*self.operators, *(_OperatorFiles.empty(len(operator.owner)) for operator in new))
         now = tuple(old.after(commit.version, new) for old, new in zip(operators, commit.operators, strict=True))
-        return Index(commit.version, now, self.undone)
+        return Index(commit.version, now, self.undone, commit.design or self.design)
 
     def after_rollback(self, commit: Commit, past: Index) -> Index:
         """Return the index after a rollback to a version that had the index `past`."""
         assert commit.undoes is not None
         first, last = commit.undoes
         kept = tuple(each for each in self.undone if each[0] < first)
-        return Index(commit.version, past.operators or _nothing(commit), (*kept, (first, last)))
+        operators = past.operators or _nothing(commit)
+        return Index(commit.version, operators, (*kept, (first, last)), past.design)
 
     def after_rebin(self, commit: Commit) -> Index:
         """Return the index after a commit that has all state in other bins."""
         undone = self.undone if commit.undoes is None else (*self.undone, commit.undoes)
-        return Index(-1, (), undone).after(commit)
+        return Index(-1, (), undone, self.design).after(commit)
 
     def is_undone(self, version: int) -> bool:
         """Whether a rollback has undone a version."""
@@ -209,6 +218,34 @@ class Index:
             versions[bitmap.members(bitmap.from_int(bits, state.width))] = version
         return versions
 
+    def unconverted(self, operator: int, layout: int) -> NDArray[np.int64]:
+        """The bins of an operator that have a file of an older layout than this, ascending."""
+        if layout == 0 or operator >= len(self.operators):
+            return np.zeros(0, np.int64)
+        bits = reduce(or_, (bits for _, bits in self._older(operator, layout)), 0)
+        return bitmap.members(bitmap.from_int(bits, self.operators[operator].width)).astype(np.int64)
+
+    def oldest_layout(self, operator: int) -> int:
+        """The number of the oldest layout that some file of an operator has; 0 where there is none."""
+        return min((ref.layout for ref in self.files(operator)), default=0)
+
+    @property
+    def way_back(self) -> int | None:
+        """The last version of the oldest layout that some file still has; None while no state is being converted."""
+        if self.design is None:
+            return None
+        layouts = self.design.layouts
+        ends = [
+            layouts[operator][ref.layout + 1].before
+            for operator in range(len(self.operators))
+            for ref, _ in self._older(operator, self.design.number(operator))
+        ]
+        return min(ends, default=None)
+
+    def _older(self, operator: int, layout: int) -> list[tuple[FileRef, int]]:
+        state = self.operators[operator]
+        return [*state.snapshots.older(layout), *state.deltas.older(layout)]
+
     def files(self, operator: int | None = None) -> list[FileRef]:
         """Every file that some bin still needs, of one operator or of all."""
         states = self.operators if operator is None else self.operators[operator : operator + 1]
@@ -217,10 +254,16 @@ class Index:
     def to_json(self) -> Json:
         """Return the index as a JSON object."""
         fields: Json = {"version": self.version, "stages": [operator.to_json() for operator in self.operators]}
-        return {**fields, "undone": [list(each) for each in self.undone]} if self.undone else fields
+        if self.undone:
+            fields["undone"] = [list(each) for each in self.undone]
+        if self.design is not None:
+            fields["design"] = self.design.to_json()
+        return fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Index:
         """Return the index that `to_json` wrote."""
         undone = tuple((first, last) for first, last in fields.get("undone", ()))
-        return cls(fields["version"], tuple(_OperatorFiles.from_json(each) for each in fields["stages"]), undone)
+        design = Design.from_json(fields["design"]) if "design" in fields else None
+        operators = tuple(_OperatorFiles.from_json(each) for each in fields["stages"])
+        return cls(fields["version"], operators, undone, design)

@@ -178,7 +178,7 @@ class Log:
     def announce(self, announcement: Announcement) -> None:
         """Put on record what the next version is, unless that is there already; Fenced as `append` is."""
         driver = self._claimed()
-        if self._announced == announcement:
+        if self._announced is not None and self._announced.is_of(announcement):
             self.check()
             return
         if self._announced is not None or announcement.version != self._index.version + 1:
@@ -451,7 +451,8 @@ class Log:
         if commit.version != self._index.version + 1:
             raise CheckpointError(f"version {commit.version} cannot follow version {self._index.version}")
         known = [operator.bins for operator in self._index.operators]
-        if known and known != [len(operator.owner) for operator in commit.operators]:
+        now = [len(operator.owner) for operator in commit.operators]
+        if known and known != (now if commit.design is None else now[: len(known)]):
             raise CheckpointError(f"version {commit.version} has other operators or bins than the versions before it")
         if self._announced is not None and not self._announced.is_kept_by(commit):
             raise CheckpointError(f"version {commit.version} is not what was announced: {self._announced}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,10 +14,12 @@ from pyarrow import compute as pc
 
 from meander.errors import CheckpointError, Damaged, InvalidOption
 from meander.state.spec import BIN, DELETED
+from meander.store.convert import converted
+from meander.store.design import Design, Json, StateLayout
 from meander.store.entries import Commit
 from meander.store.files import read_side, read_state
 from meander.store.identity import PATH, Identity
-from meander.store.index import Index
+from meander.store.index import Index, Part
 from meander.store.location import Location
 from meander.store.lookup import Equal, bins_of, fields_of, matching, typed
 from meander.store.manifest import Log, sequences
@@ -54,13 +56,20 @@ class Reader:
             raise Damaged(f"{PATH} of the checkpoint {place} is missing; restore it from a copy")
         return cls(location, identity, Log.open(location))
 
+    def operators(self, version: int | None = None) -> tuple[Json, ...]:
+        """The fingerprints of the operators as of a version; by default the last."""
+        return self._design(self.at(version)[1]).operators
+
+    def _design(self, index: Index) -> Design:
+        return index.design or Design.first(self.identity.operators)
+
     def name(self, operator: int) -> str:
         """The name of an operator."""
-        return str(self.identity.operators[operator].get("operator"))
+        return str(self.operators()[operator].get("operator"))
 
     def operator(self, wanted: str) -> int:
         """The number of an operator, by its name or number."""
-        names = [self.name(operator) for operator in range(len(self.identity.operators))]
+        names = [self.name(operator) for operator in range(len(self.operators()))]
         if wanted.isascii() and wanted.isdigit() and int(wanted) < len(names):
             return int(wanted)
         matches = [operator for operator, name in enumerate(names) if name == wanted]
@@ -71,9 +80,9 @@ class Reader:
             raise InvalidOption(f"{len(matches)} operators are named {wanted}; give the number: {choices}")
         raise InvalidOption(f"there is no operator {wanted!r}; there are {choices}")
 
-    def table(self, operator: int, wanted: str | None = None) -> str:
+    def table(self, operator: int, wanted: str | None = None, version: int | None = None) -> str:
         """The name of one of an operator's tables; the only one by default."""
-        tables = [str(name) for name in self.identity.operators[operator].get("tables", {})]
+        tables = [str(name) for name in self._described(operator, version).get("tables", {})]
         if wanted is None and len(tables) == 1:
             return tables[0]
         if wanted is None:
@@ -89,9 +98,16 @@ class Reader:
         past = self.log.at(version)
         return past.commit, past.index
 
-    def schema(self, operator: int, table: str) -> pa.Schema:
+    def _described(self, operator: int, version: int | None) -> Json:
+        """The fingerprint of an operator as of a version."""
+        operators = self.operators(version)
+        if operator >= len(operators):
+            raise InvalidOption(f"version {version} has no operator {operator}: it came later; choose a newer version")
+        return operators[operator]
+
+    def schema(self, operator: int, table: str, version: int | None = None) -> pa.Schema:
         """The columns of a state table as `state` yields them."""
-        fields = fields_of(self.identity.operators[operator]["tables"][table])
+        fields = fields_of(self._described(operator, version)["tables"][table])
         first = BIN if "bin" in fields else "bin"
         return pa.schema([(first, pa.int32()), *fields.items()])
 
@@ -99,7 +115,7 @@ class Reader:
         self, operator: int, table: str, where: Sequence[Equal], version: int | None = None
     ) -> Sequence[int] | None:
         """The bins that can hold rows of a table that meet conditions; None for all."""
-        described = self.identity.operators[operator]
+        described = self._described(operator, version)
         fields = fields_of(described["tables"][table])
         key = [*fields.items()][: len(described["key"])]
         return bins_of(typed(where, fields), key, self.count(version))
@@ -123,10 +139,11 @@ class Reader:
 
         Where conditions name the whole key, only the parts of files are read that hold the key's bin.
         """
-        described = self.identity.operators[operator]["tables"][table]
+        index = self.at(version)[1]
+        described = self._described(operator, version)["tables"][table]
         key = [name for name, _ in described["key"]]
         wanted = self.bins(operator, table, where, version) if bins is None else bins
-        pieces = rebuild(self.location, self.at(version)[1], operator, table, key, wanted)
+        pieces = rebuild(self.location, index, operator, table, key, wanted)
         values = typed(where, fields_of(described))
         return (matching(piece, values) for piece in pieces)
 
@@ -189,8 +206,9 @@ def rebuild(
         key: the names of the table's key columns.
         bins: those whose rows are wanted; all by default.
     """
-    if not index.operators:
+    if operator >= len(index.operators):
         return
+    layouts = () if index.design is None else index.design.layouts[operator]
     every = np.arange(index.operators[operator].bins) if bins is None else np.array(bins, np.int64)
     share = every.size / index.operators[operator].bins
     stored = sum(file.bytes for file in index.files(operator)) * share
@@ -198,11 +216,24 @@ def rebuild(
     for wanted in np.array_split(every, groups):
         pieces = []
         for part in index.parts(operator, wanted.tolist()):
-            rows = read_state(location, part.file, part.bins).get(table)
+            rows = _in_newest_layout(read_state(location, part.file, part.bins), part, layouts, index).get(table)
             if rows is not None:
                 pieces.append(rows)
         if pieces:
             yield _newest(pa.concat_tables(pieces), key)
+
+
+def _in_newest_layout(
+    tables: Mapping[str, pa.Table], part: Part, layouts: Sequence[StateLayout], index: Index
+) -> Mapping[str, pa.Table]:
+    """The tables of a file in their newest layout; refused where only a function of the user's can bring them there."""
+    for layout in layouts[part.file.layout + 1 :]:
+        if layout.functions:
+            raise CheckpointError(
+                f"the table {layout.functions[0]!r} is being converted by a function, and bin {part.bins[0]} waits for "
+                f"it; read version {index.way_back}, which is before that, or wait until it has ended"
+            )
+    return converted(tables, layouts, part.file.layout, {})
 
 
 def _newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:

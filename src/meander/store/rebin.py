@@ -27,6 +27,7 @@ from meander.route.hashing import bits_of
 from meander.route.keys import KeyType
 from meander.state.spec import BIN, DELETED
 from meander.store import files, statefile
+from meander.store.design import Design
 from meander.store.entries import Commit, OperatorCommit, SnapshotRef
 from meander.store.files import Attempt
 from meander.store.identity import Identity
@@ -97,6 +98,7 @@ def rebin(log: Log, identity: Identity, bins: int, time_ms: int, tell: Tell = la
     """Write all state in so many bins; the log is claimed. `tell` hears how many pieces are done, and of how many."""
     planned = plan(log, identity, bins)
     last, epoch = log.last, log.epoch
+    design = log.index.design or Design.first(identity.operators)
     assert last is not None
     assert epoch is not None
     operators: list[OperatorCommit] = []
@@ -108,12 +110,12 @@ def rebin(log: Log, identity: Identity, bins: int, time_ms: int, tell: Tell = la
         for number, units in enumerate(_groups(size, identity.bins, bins)):
             covered = _within(units, bins // min(bins, identity.bins))
             old = _within(units, identity.bins // min(bins, identity.bins))
-            tables = dict(_tables(log.location, log.index, at, identity.operators[at], old, bins))
+            tables = dict(_tables(log.location, log.index, at, design.operators[at], old, bins))
             file = statefile.write(tables, bins, covers=covered.tolist())
             worker = owner[int(covered[0])]
             path = Attempt(planned.number, at, worker, epoch, number).path("snapshots")
             ref = files.store(log.location, path, file, worker, INLINE_BYTES)
-            snapshots.append(SnapshotRef(ref, planned.number))
+            snapshots.append(SnapshotRef(replace(ref, layout=design.number(at)), planned.number))
             done, written = done + 1, written + ref.bytes
             tell(done, planned.groups)
         operators.append(

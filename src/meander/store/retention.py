@@ -67,13 +67,18 @@ def garbage(
 def sweep(
     location: Location, log: Log, keep: int, pinned: Collection[str] = (), side_from: int | None = None
 ) -> list[str]:
-    """Delete the files that the last `keep` versions do not need, and return their paths."""
+    """Delete the files that the last `keep` versions do not need, and return their paths.
+
+    While state is being converted to a new layout, the last version of the old one is kept: it is the way back.
+    """
     if keep < 1:
         raise InvalidOption(f"keep is {keep}; at least the last version must be kept")
     if log.last is None:
         return []
     first = log.first_version()
     commits = log.commits(first)
+    if (way_back := log.index.way_back) is not None:
+        keep = max(keep, sum(commit.version >= way_back for commit in commits))
     past = log.at(commits[-keep].version if keep <= len(commits) else first)
     entry, _ = read_entry(location, past.start)
     upto = entry.version if entry.commit is None else entry.version - 1  # the entries before it are to be deleted

@@ -145,9 +145,12 @@ def _commit(rollback: Rollback, past: Commit, last: Commit, time_ms: int) -> Com
     """The version that a rollback is: state and event time of the older one, owners and plans of the last one."""
     operators = tuple(
         OperatorCommit(then.frontier, now.owner, newest=then.newest, seen=then.seen)
-        for then, now in zip(past.operators, last.operators, strict=True)
+        for then, now in zip(past.operators, last.operators, strict=False)  # operators may have come since
     )
-    journal = {name: value for name, value in (last.journal or {}).items() if name != "hook"}
+    dropped = {"hook"}
+    if len(past.operators) < len(last.operators):  # what moves may be bins of an operator that goes
+        dropped |= {"migration", "control"}
+    journal = {name: value for name, value in (last.journal or {}).items() if name not in dropped}
     return Commit(
         rollback.number, past.batch, past.tick, past.query, past.offsets, operators,
         time_ms=time_ms, journal=journal, undoes=rollback.undoes,
@@ -162,9 +165,9 @@ def _state_files(location: Location) -> set[str]:
 def _obstacle(log: Log, past: Past, there: Collection[str]) -> str | None:
     """Why one cannot go back to a version, given the state files that are there; None where one can."""
     commit, location = past.commit, log.location
-    bins, now = ([len(operator.owner) for operator in each.operators] for each in (commit, log.last or commit))
+    bins, now = (len(each.operators[0].owner) for each in (commit, log.last or commit))
     if bins != now:
-        return f"it has {bins[0]} bins and the checkpoint has {now[0]} now"
+        return f"it has {bins} bins and the checkpoint has {now} now"
     if location.folders(f"{SPARK}/state"):
         return "the source keeps state of its own in Spark's part of the checkpoint, which cannot go back"
     if (commit.journal or {}).get("hook"):

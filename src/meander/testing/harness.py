@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -11,6 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from meander.clock import ManualClock
+from meander.engine.driver.conversion import with_converters
 from meander.engine.driver.driver import Driver
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
@@ -22,6 +24,7 @@ from meander.options import whole
 from meander.query import Query
 from meander.route.schema import schema as schema_of
 from meander.sources import PairSource, RowSource
+from meander.store.evolution import Evolution, Evolve
 from meander.store.location import Location
 from meander.store.reader import Reader
 from meander.streams import Stream
@@ -91,7 +94,8 @@ class Harness:
         self.sink = MemorySink()
         self.cluster = InProcessCluster(Path(self._folder.name) / "executors", workers)
         try:
-            self._launch = self._launch_of(stream, workers, bins, settings)
+            self._stream, self._options = stream, (workers, bins, dict(settings))
+            self._launch = self._launch_of(stream, Evolution())
             self._run = QueryRun(self._launch, self.clock)
         except BaseException:
             self._folder.cleanup()
@@ -99,15 +103,20 @@ class Harness:
         self.query = Query(self._run, background=False)
         """The same handle that `start` returns: assignment, loads, events, rescale, .."""
 
-    def _launch_of(self, stream: Stream, workers: int, bins: int, settings: Mapping[str, Any]) -> InProcessLaunch:
+    def _launch_of(self, stream: Stream, evolution: Evolution) -> InProcessLaunch:
+        workers, bins, settings = self._options
         options = dict(settings)
         checkpoint = str(options.pop("checkpoint", Path(self._folder.name) / "checkpoint"))
-        operators = [node.operator for node in stream.nodes]
+        assert isinstance(stream.source, RowSource)
+        operators = with_converters([node.operator for node in stream.nodes], evolution)
         columns = stream.schema.names if stream.shapes else None
-        jobs = InProcessJobs(operators, self._table(None, None, None).schema, self.cluster, self.sink, columns)
+        rows = _table(stream.source, None, None, None)
+        jobs = InProcessJobs(operators, rows.schema, self.cluster, self.sink, columns)
         chosen = Settings(checkpoint, workers, bins, copy_ms=1e9, **options)
         location = Location.of(checkpoint, fsync=chosen.fsync)
-        return InProcessLaunch(operators, location, self.cluster, jobs, chosen, self.clock, workers)
+        return InProcessLaunch(
+            operators, location, self.cluster, jobs, chosen, self.clock, workers, evolution=evolution
+        )  # fmt: skip
 
     @property
     def driver(self) -> Driver:
@@ -135,7 +144,7 @@ class Harness:
         stream = self._run.stream
         assert isinstance(stream, InProcessStream)
         self.clock.advance(1.0)
-        stream.put(self._table(rows, left, right))
+        stream.put(_table(self.source, rows, left, right))
         self._deliver()
         return self.emitted()
 
@@ -165,19 +174,6 @@ class Harness:
     def dead(self) -> list[dict[str, Any]]:
         """The rows that could not be used, each with its reason."""
         return list(self.query.dead_letters().to_pylist())
-
-    def _table(self, rows: Rows, left: Rows, right: Rows) -> pa.Table:
-        if isinstance(self.source, PairSource):
-            if rows is not None:
-                raise InvalidOption("this stream has two inputs; give left= and right=")
-            sides = [
-                None if each is None else _as_table(each, schema)
-                for each, schema in zip((left, right), self.source.sides, strict=True)
-            ]
-            return self.source.rows(sides)
-        if left is not None or right is not None:
-            raise InvalidOption("this stream has one input; give rows alone")
-        return _as_table(rows, self.source.schema)
 
     # --- time ----------------------------------------------------------------------------------
 
@@ -267,15 +263,62 @@ class Harness:
             raise InvalidOption(f"there is no worker {worker}; there are: {known}")
         self.cluster.lose(place.executor, replace)
 
-    def restart(self) -> None:
-        """The driver is gone, as after a crash; another one goes on from the checkpoint."""
-        self._run = QueryRun(self._launch, self.clock)
+    def restart(
+        self,
+        stream: Stream | None = None,
+        *,
+        evolve: Evolve | None = None,
+        renames: Mapping[str, str] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        """The driver is gone, as after a crash; another one goes on from the checkpoint.
+
+        Args:
+            stream: the stream as it is now, where it has changed.
+            evolve: how it may differ from what it was, as for `start`.
+            renames: new names by old ones, as for `start`.
+            defaults: the values that new columns begin with, as for `start`.
+
+        Raises:
+            ChangedQuery: the state would get another meaning.
+
+        Example:
+            >>> import meander as me
+            >>> clicks = me.stream(me.testing.source("user string, ms bigint")).key_by("user")
+            >>> with harness(clicks.aggregate(n="count")) as h:
+            ...     _ = h.batch([{"user": "ann", "ms": 3}])
+            ...     h.restart(clicks.aggregate(n="count", longest=("max", "ms")), evolve="add")
+            ...     h.batch([{"user": "ann", "ms": 2}])
+            [{'user': 'ann', 'n': 2, 'longest': 2}]
+        """
+        stream = self._stream if stream is None else stream
+        launch = replace(
+            self._launch_of(stream, Evolution.of(evolve, renames, defaults)), starts=self._launch.starts
+        )  # fmt: skip
+        self._run = QueryRun(launch, self.clock)
+        assert isinstance(stream.source, RowSource)
+        self._launch, self._stream, self.source = launch, stream, stream.source
         self.query = Query(self._run, background=False)
 
     def close(self) -> None:
         """End, and remove everything."""
         self._run.stop()
         self._folder.cleanup()
+
+
+def _table(source: RowSource, rows: Rows, left: Rows, right: Rows) -> pa.Table:
+    """Rows as a source gives them."""
+    if isinstance(source, PairSource):
+        if rows is not None:
+            raise InvalidOption("this stream has two inputs; give left= and right=")
+        sides = [
+            None if each is None else _as_table(each, schema)
+            for each, schema in zip((left, right), source.sides, strict=True)
+        ]
+        return source.rows(sides)
+    if left is not None or right is not None:
+        raise InvalidOption("this stream has one input; give rows alone")
+    return _as_table(rows, source.schema)
 
 
 def _as_table(rows: Rows, schema: pa.Schema) -> pa.Table:

@@ -12,6 +12,8 @@ from meander.engine.driver.ports import Cluster, Jobs, Rows
 from meander.engine.driver.settings import Settings
 from meander.migration.steps import Step
 from meander.operators.operator import BinnedOperator
+from meander.store.design import Design
+from meander.store.evolution import Evolution
 from meander.store.location import Location
 from meander.store.manifest import Log
 from meander.store.spark_logs import SPARK
@@ -100,19 +102,21 @@ class InProcessLaunch:
     stream: type[InProcessStream] = InProcessStream
     background: bool = False
     starts: int = field(default=0)
+    evolution: Evolution = field(default_factory=Evolution)
 
     def start(self, moved: Sequence[Step] = (), before: Driver | None = None) -> tuple[Driver, InProcessStream]:
         """Check everything, claim the checkpoint and start."""
         self.starts += 1
         run = f"{self.name}-{self.starts}"
 
-        def settled(log: Log) -> Driver:
+        def settled(log: Log, design: Design | None) -> Driver:
             driver = Driver(
-                self.operators, self.cluster, self.jobs, self.settings, log, self.clock, run, self.background, before
+                self.operators, self.cluster, self.jobs, self.settings, log, self.clock, run, self.background, before,
+                design,
             )  # fmt: skip
             return driver.settle(self.requested, None if before is None else moved)
 
-        driver = claim(self.location, self.settings, self.operators, settled, self.name, self.starts)
+        driver = claim(self.location, self.settings, self.operators, settled, self.name, self.starts, self.evolution)
         stream = self.stream(self.location, driver)
         driver.loop.attach(stream)
         return driver, stream

@@ -5,6 +5,7 @@
 --only TEXT          cells whose fault / phase / operator / sink has this text, or that of another --only
 --lane K/N           of the open cells those of every Nth fault, from the Kth: N of these may run beside one another
 --times N            each cell so many times, all of them before any a second time
+--local              only faults of drivers, whose executors are threads: for many runs in little time
 --show               print the table of the results that are there, and run nothing
 --results FILE       where results are kept
 --folder FOLDER      where cells work; what belongs to a broken one stays there
@@ -17,10 +18,11 @@ import random
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from fault.matrix.cell import Cell, Engine, play
-from fault.matrix.faults import Setup
+from fault.matrix.faults import CLUSTER, LOCAL, Setup
 from fault.matrix.table import FAULTS, Results, as_markdown, cells
 
 MARK = "<!-- table -->"
@@ -38,7 +40,10 @@ def main() -> int:
             chosen = Results(RESULTS).held_cells()
             random.Random(seed).shuffle(chosen)
         folder = Path(options.folder or tempfile.mkdtemp(prefix="matrix-"))
-        broken = _run(chosen * options.times, results, float(minutes), folder)
+        if options.local:
+            chosen = [each for each in chosen if FAULTS[each.fault].is_of_driver]
+        master = LOCAL if options.local else CLUSTER
+        broken = _run(chosen * options.times, results, float(minutes), folder, master)
     table = as_markdown(results.all())
     print(table)
     if options.page is not None:
@@ -54,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--lane", default="1/1")
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--local", action="store_true")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--page", type=Path)
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -69,14 +75,14 @@ def _chosen(options: argparse.Namespace, results: Results) -> list[Cell]:
     return [each for each in cells() if any(text in str(each) for text in options.only)]
 
 
-def _run(chosen: list[Cell], results: Results, minutes: float, folder: Path) -> int:
+def _run(chosen: list[Cell], results: Results, minutes: float, folder: Path, master: str) -> int:
     """Run cells one after the other, and return how many were broken."""
     deadline, engine, broken = time.monotonic() + 60 * minutes, None, 0
     for cell in chosen:
         if time.monotonic() >= deadline:
             break
         seed = time.time_ns() % 1_000_000_000
-        setup = FAULTS[cell.fault].setup
+        setup = replace(FAULTS[cell.fault].setup, master=master)
         if engine is not None and engine.setup != setup:
             engine.end()
             engine = None

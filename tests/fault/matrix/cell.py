@@ -53,7 +53,8 @@ class Engine:
         if setup.disk is not None:
             asked = ["mount", "-t", "tmpfs", "-o", f"size={setup.disk}", "meander-test", str(self.local)]
             subprocess.run(asked, check=True)
-        options = {"orders": str(folder / "orders"), "tokens": str(self.tokens), "spark": spark}
+        folders = {"orders": str(folder / "orders"), "tokens": str(self.tokens)}
+        options = {**folders, "master": setup.master, "spark": spark}
         self.program = Program(PROGRAM, options, folder / "log", variables)
         self._orders = 0
         self._mark = 0

@@ -15,6 +15,11 @@ Held = dict[str, Any]
 STOPPED_S = 20
 
 
+EXECUTORS = 3
+CLUSTER = f"local-cluster[{EXECUTORS},1,1024]"
+LOCAL = f"local[{EXECUTORS}]"
+
+
 @dataclass(frozen=True)
 class Setup:
     """What a fault needs of Spark: its settings, executors in namespaces, a small disk for their local folders."""
@@ -22,6 +27,7 @@ class Setup:
     spark: tuple[tuple[str, str], ...] = ()
     namespace: str | None = None
     disk: str | None = None
+    master: str = CLUSTER
 
     @property
     def is_networked(self) -> bool:

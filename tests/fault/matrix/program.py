@@ -17,13 +17,14 @@ from typing import Any
 import pyarrow.parquet as pq
 
 import meander as me
+from fault.matrix.faults import CLUSTER, EXECUTORS
 from fault.matrix.phases import SETTLED, Gate, install
 from fault.matrix.workloads import WORKLOADS
 from meander.engine.driver import batch_loop, delivery
 from meander.engine.spark.gateway import Gateway
 from streams import BRIEF, PATIENCE_S, Feed, wait_until
 
-EXECUTORS, WORKERS, BINS = 3, 2, 16
+WORKERS, BINS = 2, 16
 SWEEP_EVERY = 4
 SETTINGS: dict[str, Any] = {"snapshot_every": 4, "idle_after_s": 0.5, "retain": 1}
 SWEPT = (batch_loop, delivery)
@@ -160,9 +161,9 @@ class Session:
         for module in SWEPT:
             if hasattr(module, "SWEEP_EVERY"):
                 module.SWEEP_EVERY = SWEEP_EVERY
-        master = f"local-cluster[{EXECUTORS},1,1024]"
+        self._executors = EXECUTORS if options["master"] == CLUSTER else 1
         settings = {"spark__python__daemon__module": "torn", **options["spark"]}
-        self.spark = me.session(master, **BRIEF, **settings)
+        self.spark = me.session(options["master"], **BRIEF, **settings)
         self.spark.sparkContext.setLogLevel("OFF")
         self._gateway = Gateway(self.spark)
 
@@ -170,7 +171,7 @@ class Session:
         """Take orders until there are no more."""
         number = 0
         while True:
-            wait_until(lambda: len(self._gateway.executors()) == EXECUTORS, f"{EXECUTORS} executors")
+            wait_until(lambda: len(self._gateway.executors()) == self._executors, f"{self._executors} executors")
             tell("ready")
             path = self.orders / f"{number}.json"
             wait_until(lambda: path.exists() or os.getppid() == 1, "an order", 10 * PATIENCE_S)  # noqa: B023

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from meander.engine.driver.commit import EventTime
+from meander.engine.driver.conversion import StateConversion
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Job, JobLost, JobResult, Jobs, OperatorOutput, Rows
 from meander.engine.driver.settings import Settings
@@ -15,6 +16,7 @@ from meander.engine.worker.messages import TaskReport, Token
 from meander.errors import MeanderError, QueryFailed
 from meander.migration.coordinator import Coordinator
 from meander.operators.operator import BinnedOperator
+from meander.store.design import Design
 from meander.store.manifest import Log
 from meander.types import WorkerId
 
@@ -40,9 +42,12 @@ class Attempts:
         event_time: EventTime,
         log: Log,
         settings: Settings,
+        conversion: StateConversion | None = None,
     ) -> None:
         self.operators, self.jobs, self.placement, self.coordinator = tuple(operators), jobs, placement, coordinator
         self.event_time, self.log, self.settings = event_time, log, settings
+        design = Design.first([each.fingerprint for each in self.operators])
+        self.conversion = conversion or StateConversion(design, log, coordinator.events, settings.copy_bytes)
         self.stopping = False
         self.errors = 0
         """For how many rows functions have raised since the query was started, in versions that are committed."""
@@ -110,7 +115,7 @@ class Attempts:
         return Version(
             version, tuple(coordinator.participants), coordinator.record.now, coordinator.orders,
             tuple(self.event_time.frontiers), tuple(self.event_time.seen), coordinator.protocol.budget.copy_ms,
-            self.log, self.placement, self.settings, self._errors_left,
+            self.log, self.placement, self.settings, self.conversion, coordinator.record.state_bytes, self._errors_left,
         )  # fmt: skip
 
     @property

@@ -67,6 +67,7 @@ class BatchLoop:
         self.settings: Settings = attempts.settings
         self.log: Log = attempts.log
         self.coordinator, self.event_time = attempts.coordinator, attempts.event_time
+        self.conversion = attempts.conversion
         self.lock = threading.Lock()
         self.hook: BatchHook | None = pending_hook(self.log)
         """What makes the versions of a batch in its own way."""
@@ -202,16 +203,16 @@ class BatchLoop:
 
     @property
     def wants_tick(self) -> bool:
-        """Whether a version without rows has something to do: timers, or a migration that waits for no batch."""
+        """Whether a version without rows has something to do: timers, a migration that waits for no batch, a change."""
         last = self.log.last
-        is_busy = last is not None and self.coordinator.protocol.wants(last.batch)
+        is_busy = last is not None and (self.coordinator.protocol.wants(last.batch) or self.conversion.is_open)
         return self.owes_tick or self.has_due_timers or is_busy
 
     @property
     def ticks_go_on(self) -> bool:
-        """Whether a migration goes on at the pace of ticks, since nothing comes."""
+        """Whether a migration, or a conversion of state, goes on at the pace of ticks, since nothing comes."""
         last = self.log.last
-        return self.coordinator.protocol.busy and last is not None and last.tick > 0
+        return (self.coordinator.protocol.busy or self.conversion.is_open) and last is not None and last.tick > 0
 
     def tick_if_wanted(self) -> bool:
         """Make a version without rows if it has something to do, and return whether it did; takes the lock."""
@@ -281,7 +282,7 @@ class BatchLoop:
         spent_s = {"plan": result.planned_s, "operate": operated - began - result.planned_s}
         spent_s |= {"sink": written - operated, "commit": clock.now_s() - written}
         flipped = len(self.coordinator.orders.flips)
-        self.progress.append(VersionProgress.of(commit, reports, flipped, spent_s))
+        self.progress.append(VersionProgress.of(commit, reports, flipped, self.conversion.left, spent_s))
         self.times.append(VersionTime(version, self.progress[-1].took_ms))
         for history in (self.progress, self.times):
             del history[:-MAX_PROGRESS]
@@ -305,11 +306,14 @@ class BatchLoop:
         note = self.coordinator.note()
         if (hook := self._hook_note()) is not None:
             note["hook"] = hook
+        design = self.conversion.design
         return Commit(
             version, batch.number, batch.tick, self._query_id, batch.offsets,
-            operator_commits(reports, self.attempts.operators, record.now, frontiers, self.log.last, batch.is_part),
+            operator_commits(
+                reports, self.attempts.operators, record.now, frontiers, self.log.last, batch.is_part, design.numbers
+            ),
             rows=reports.rows, late=reports.total("late"), dead=reports.total("dead"), time_ms=self.clock.wall_ms(),
-            journal=note, sink=token,
+            journal=note, sink=token, design=self.conversion.commit,
         )  # fmt: skip
 
     def _committed(self, reports: VersionReports, commit: Commit) -> None:
@@ -324,6 +328,7 @@ class BatchLoop:
         behind = self.stream.rows_behind() if self.stream is not None and self.monitor.is_watched else 0
         self.monitor.note(commit.version, commit.time_ms, reports.reports, record.owners, behind)
         self.coordinator.committed(commit.version, reports.troubles())
+        self.conversion.committed(commit.version)
 
 
 class Ticker:

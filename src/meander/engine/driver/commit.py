@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from meander.engine.worker.messages import TaskReport
+from meander.engine.worker.messages import Json, TaskReport
 from meander.migration.ledger import BinCounts, Owners
 from meander.operators.operator import BinnedOperator
 from meander.store.entries import Commit, FileRef, OperatorCommit, SnapshotRef
@@ -77,8 +77,8 @@ class EventTime:
         self.frontiers = [None if each is None else each + microseconds for each in self.frontiers]
 
     def resume(self, frontiers: Times) -> None:
-        """Go on with a version that was announced with these frontiers."""
-        self.frontiers = list(frontiers)
+        """Go on with a version that was announced with these frontiers; those of operators that came since stay."""
+        self.frontiers = [*frontiers, *self.frontiers[len(frontiers) :]]
 
     def end(self, operator: int) -> None:
         """Let event time be over for an operator."""
@@ -131,15 +131,18 @@ def operator_commits(
     frontiers: Sequence[int | None],
     last: Commit | None,
     is_part: bool = False,
+    layouts: Sequence[int] = (),
 ) -> tuple[OperatorCommit, ...]:
     """What each operator has done in a version that saw these frontiers: the next one, its owners and its files.
 
-    After a part of a batch time stands still: the rest of its rows are judged by the same frontier.
+    After a part of a batch time stands still: the rest of its rows are judged by the same frontier. `layouts` are the
+    numbers of the layouts that the operators' files have.
     """
     commits = []
     for at, operator in enumerate(operators):
         mine = reports.by_operator[at]
-        before = last.operators[at].newest if last else ()
+        before = last.operators[at].newest if last and at < len(last.operators) else ()
+        layout = layouts[at] if layouts else 0
         times = [each.newest for each in mine if each.newest]
         now = Frontier(frontiers[at], before)
         frontier = now.held(times) if is_part else now.after(times, operator.lateness)
@@ -149,9 +152,14 @@ def operator_commits(
                 seen=frontiers[at],
                 newest=frontier.newest,
                 owner=tuple(owners[at].tolist()),
-                deltas=tuple(FileRef.from_json(report.delta) for report in mine if report.delta),
-                snapshots=tuple(SnapshotRef.from_json(report.snapshot) for report in mine if report.snapshot),
+                deltas=tuple(replace(FileRef.from_json(each.delta), layout=layout) for each in mine if each.delta),
+                snapshots=tuple(_snapshot(report.snapshot, layout) for report in mine if report.snapshot),
                 side=tuple(FileRef.from_json(side) for report in mine for side in report.side),
             )
         )
     return tuple(commits)
+
+
+def _snapshot(fields: Json, layout: int) -> SnapshotRef:
+    snapshot = SnapshotRef.from_json(fields)
+    return replace(snapshot, file=replace(snapshot.file, layout=layout))

@@ -16,6 +16,7 @@ from meander.clock import Clock, SystemClock
 from meander.engine.driver.attempts import Attempts
 from meander.engine.driver.batch_loop import BatchLoop, Ticker
 from meander.engine.driver.commit import EventTime
+from meander.engine.driver.conversion import StateConversion, check_converters
 from meander.engine.driver.monitor import Loads, Monitor
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Cluster, Jobs
@@ -26,6 +27,8 @@ from meander.migration.ledger import BinRecord, Holdings, Owners
 from meander.migration.steps import Step
 from meander.operators.operator import BinnedOperator
 from meander.store import rebin as rebins
+from meander.store.design import Design
+from meander.store.evolution import Evolution, Judgement
 from meander.store.identity import Identity, check_spark_part
 from meander.store.location import Location
 from meander.store.manifest import Log
@@ -49,6 +52,7 @@ class Driver:
         run: str | None = None,
         background: bool = True,
         before: Driver | None = None,
+        design: Design | None = None,
     ) -> None:
         """Go on from the last commit of a log, once this driver has claimed it.
 
@@ -62,16 +66,19 @@ class Driver:
             run: a name that no other run has: queries of one application share their executors' local directories.
             background: sweep the checkpoint and call listeners beside the batches.
             before: a driver of the same query in this process that has ended, whose history goes on.
+            design: what the query is from its next version on, where that is not what the log says.
         """
         self.operators, self.cluster, self.jobs = tuple(operators), cluster, jobs
         self.settings, self.log = settings, log
         self.clock = clock or SystemClock()
         last, count = log.last, len(self.operators)
         note = (last.journal if last else None) or {}
-        owners = [np.array(each.owner, np.int64) for each in last.operators] if last else [_spread(settings)] * count
+        done = last.operators if last else ()
+        new = count - len(done)  # operators that the last version had not: they begin where the one before them is
+        owners = [np.array(each.owner, np.int64) for each in done]
+        owners += [owners[-1] if owners else _spread(settings)] * new
         self.event_time = EventTime(
-            [each.frontier for each in last.operators] if last else [None] * count,
-            [each.seen for each in last.operators] if last else [None] * count,
+            [*(each.frontier for each in done), *[None] * new], [*(each.seen for each in done), *[None] * new]
         )
         self.events: EventLog = before.events if before else EventLog(self.clock, background)
         self.record = BinRecord(owners, log.index.version)
@@ -80,8 +87,10 @@ class Driver:
             self.record, self.holdings, self.events, settings.workers, note, before.coordinator if before else None
         )  # fmt: skip
         self.placement = Placement(cluster, self.holdings, run or uuid4().hex, self.clock)
+        known = design or log.index.design or Design.first([each.fingerprint for each in self.operators])
+        self.conversion = StateConversion(known, log, self.events, settings.copy_bytes, design is not None)
         self.attempts = Attempts(
-            self.operators, jobs, self.placement, self.coordinator, self.event_time, log, settings
+            self.operators, jobs, self.placement, self.coordinator, self.event_time, log, settings, self.conversion
         )  # fmt: skip
         self.attempts.errors = before.attempts.errors if before else 0
         self.monitor: Monitor = before.monitor if before else Monitor(self.operators, settings.bins)
@@ -137,42 +146,54 @@ def claim(
     location: Location,
     settings: Settings,
     operators: Sequence[BinnedOperator],
-    settled: Callable[[Log], Driver],
+    settled: Callable[[Log, Design | None], Driver],
     host: str,
     pid: int,
+    evolution: Evolution | None = None,
 ) -> Driver:
     """A driver that has claimed the checkpoint: from here on no other one commits.
 
     The claim comes after everything that may refuse: a start that fails leaves the query alone that runs.
 
     Args:
-        location: where the checkpoint is; one of another query is refused.
+        location: where the checkpoint is; one of a query that has changed too much is refused.
         settings: how the query runs.
         operators: what it computes.
-        settled: makes a driver from what is committed in a log, and finds places for its workers.
+        settled: makes a driver from what is committed in a log, and of a new design where there is one, and finds
+            places for its workers.
         host: where this process runs.
         pid: its number.
+        evolution: how the query may differ from what it was.
     """
     identity = Identity.of(settings.bins, [each.fingerprint for each in operators])
-    identity.check_at(location)
     log = Log.open(location)
+
+    def judged() -> Judgement:
+        judgement = identity.judged(location, log, evolution, [each.rules for each in operators])
+        check_converters(judgement.design, log.index, operators)
+        return judgement
+
+    judgement = judged()
     check_spark_part(log)
     if settings.skip_batch is not None:
         wants_skip(log, settings.skip_batch)
-    driver = settled(log)
+    driver = settled(log, judgement.change)
     identity.settle(location)
+    judged()  # another first driver may have been quicker
     known = log.next_sequence
     if log.claim(host, pid) != known:  # another driver has gone on since the log was read
         driver.close()
-        identity.check_at(location)
-        driver = settled(log)
+        judgement = judged()
+        driver = settled(log, judgement.change)
+    for note in judgement.notes:
+        logger.info("since the last start, %s", note)
     rebins.finish(location)
     finish(log)  # before Spark reads its logs
     driver.loop.delivery.recover()
     log.settle()
     if settings.skip_batch is not None and _skip(driver, settings.skip_batch):
         driver.close()
-        driver = settled(log)
+        driver = settled(log, judgement.change)
         driver.loop.delivery.recover()
         log.settle()
         driver.events.emit("skipped", version=log.index.version, batch=settings.skip_batch)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.engine.driver.conversion import StateConversion
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Place, Routing
 from meander.engine.driver.settings import Settings
@@ -28,7 +30,12 @@ def stale_bins(log: Log, moves: set[tuple[int, BinId]]) -> frozenset[tuple[int, 
     """Those of these bins that have too many deltas to be read one by one."""
     if log.index.version < 0:
         return frozenset()
-    return frozenset((operator, bin_) for operator, bin_ in moves if log.index.chains(operator)[bin_] > LONG_CHAIN)
+    known = len(log.index.operators)  # an operator that is new has nothing yet
+    return frozenset(
+        (operator, bin_)
+        for operator, bin_ in moves
+        if operator < known and log.index.chains(operator)[bin_] > LONG_CHAIN
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +50,8 @@ class Version:
         frontiers, seen: event time of each operator, and that of the version before.
         copy_ms: for how long bins may be copied ahead.
         log, placement, settings: what is committed, where workers are, how the query runs.
+        conversion: which state is in an older layout.
+        state_bytes: the state of each bin, by operator.
         errors: for so many rows functions may still raise; None where the first one ends the query.
     """
 
@@ -56,6 +65,8 @@ class Version:
     log: Log
     placement: Placement
     settings: Settings
+    conversion: StateConversion
+    state_bytes: Sequence[NDArray[np.int64]]
     errors: int | None = None
 
     @property
@@ -100,11 +111,12 @@ class Version:
             snapshot=self._snapshot(share, owned) if wave[0] == 0 else None, wave=wave,
             frontier=self.frontiers[operator], previous=self.seen[operator], fsync=self.settings.fsync,
             errors=self.errors,
+            layouts=self.conversion.layouts(operator),
         )  # fmt: skip
 
     def _files(self, operator: int, missing: Bins) -> tuple[FilePart, ...]:
         """Where bins that a worker lacks are to be read."""
-        if self.number == 0 or not np.count_nonzero(missing):
+        if operator >= len(self.log.index.operators) or not np.count_nonzero(missing):
             return ()
         parts = self.log.index.parts(operator, missing.nonzero()[0].tolist())
         return tuple(FilePart(part.file.to_json(), flags(part.bins, self.settings.bins)) for part in parts)
@@ -120,15 +132,22 @@ class Version:
         last = self.log.last
         if last is None:
             return ([],) * len(self.owners)
-        return tuple([(bitmap.to_int(ref.bins), ref.to_json()) for ref in part.deltas] for part in last.operators)
+        known = [[(bitmap.to_int(ref.bins), ref.to_json()) for ref in part.deltas] for part in last.operators]
+        return (*known, *([] for _ in self.owners[len(known) :]))
 
     def _snapshot(self, share: tuple[int, WorkerId], owned: Bins) -> Bins | None:
-        """The bins whose turn it is, or that are about to move, of those that changed since their last snapshot."""
+        """The bins whose turn it is, or that are about to move, of those that changed since their last snapshot.
+
+        And those that are to be written in a new layout.
+        """
         if self.number == 0:
             return None
         turn, changed = self._turns[share[0]]
         if written := self.orders.written.get(share):
             turn = turn | flags(written, self.settings.bins) & changed
+        converted = self.conversion.due(share[0], owned, self.state_bytes[share[0]])
+        if converted.size:
+            turn = turn | flags(converted, self.settings.bins)
         due: Bins = owned & turn
         return due if np.count_nonzero(due) else None
 
@@ -137,5 +156,6 @@ class Version:
         """The bins of each operator that changed since their last snapshot: those whose turn it is, and all."""
         cycle = self.settings.snapshot_every
         turn = np.arange(self.settings.bins) % cycle == self.number % cycle
-        changed = (self.log.index.chains(operator) > 0 for operator in range(len(self.owners)))
+        known, none = len(self.log.index.operators), np.zeros(self.settings.bins, np.bool_)
+        changed = (self.log.index.chains(at) > 0 if at < known else none for at in range(len(self.owners)))
         return tuple((turn & each, each) for each in changed)

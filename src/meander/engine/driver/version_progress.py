@@ -51,6 +51,7 @@ class VersionProgress:
         emitted: rows that the last operator gave to the sink.
         flipped, copied, misrouted: bins that changed hands, bins that were copied ahead, rows that came to the wrong
             worker.
+        unconverted: bins whose state is still to be written in the layout of a changed query.
         rows_per_s: rows by the time it took.
         spent_ms: the driver's milliseconds by what they were spent on; their sum is how long it took.
         workers: each worker's part.
@@ -67,12 +68,15 @@ class VersionProgress:
     flipped: int
     copied: int
     misrouted: int
+    unconverted: int
     rows_per_s: float
     spent_ms: Mapping[str, float]
     workers: tuple[WorkerProgress, ...]
 
     @classmethod
-    def of(cls, commit: Commit, reports: VersionReports, flipped: int, spent_s: Mapping[str, float]) -> VersionProgress:
+    def of(
+        cls, commit: Commit, reports: VersionReports, flipped: int, unconverted: int, spent_s: Mapping[str, float]
+    ) -> VersionProgress:
         """What was committed, with what the workers have reported."""
         whole_s = sum(spent_s.values())
         return cls(
@@ -80,6 +84,7 @@ class VersionProgress:
             rows=commit.rows, late=commit.late, dead=commit.dead, ended_ms=commit.time_ms,
             emitted=sum(report.emitted for report in reports.by_operator[-1]),
             flipped=flipped, copied=reports.total("copied"), misrouted=reports.total("misrouted"),
+            unconverted=unconverted,
             rows_per_s=commit.rows / whole_s if whole_s else 0.0,
             spent_ms={name: round(spent * 1000, 1) for name, spent in spent_s.items()},
             workers=tuple(map(WorkerProgress.of, reports.reports)),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from meander.engine.driver.conversion import with_converters
 from meander.engine.driver.driver import Driver, claim
 from meander.engine.driver.ports import OutputSink
 from meander.engine.driver.settings import Settings
@@ -18,6 +19,8 @@ from meander.engine.spark.nodes import OperatorNode, Shape
 from meander.engine.spark.stream import SparkBatches, SparkStream
 from meander.errors import InvalidOption, MeanderError, QueryFailed
 from meander.migration.steps import Step
+from meander.store.design import Design
+from meander.store.evolution import Evolution
 from meander.store.identity import foreign
 from meander.store.location import Location
 from meander.store.manifest import Log
@@ -40,6 +43,7 @@ class SparkLaunch:
         trigger: Spark's trigger.
         requested: the number of workers that the user named, if any.
         shapes: what the last operator's rows go through before the sink.
+        evolution: how the query may differ from what it was.
     """
 
     source: DataFrame
@@ -49,6 +53,7 @@ class SparkLaunch:
     trigger: Mapping[str, Any]
     requested: int | None = None
     shapes: Sequence[Shape] = ()
+    evolution: Evolution = field(default_factory=Evolution)
 
     def start(self, moved: Sequence[Step] = (), before: Driver | None = None) -> tuple[Driver, SparkStream]:
         """Check everything, claim the checkpoint and start.
@@ -57,17 +62,20 @@ class SparkLaunch:
         """
         settings, gateway = self.settings, Gateway(self.source.sparkSession)
         location = Location.of(settings.checkpoint, fsync=settings.fsync)
-        operators = [node.operator for node in self.nodes]
+        operators = with_converters([node.operator for node in self.nodes], self.evolution)
+        nodes = [replace(node, operator=operator) for node, operator in zip(self.nodes, operators, strict=True)]
         cluster = SparkCluster(gateway)
-        jobs = SparkJobs(gateway, cluster, self.source, self.nodes, self.sink, self.shapes)
+        jobs = SparkJobs(gateway, cluster, self.source, nodes, self.sink, self.shapes)
 
-        def settled(log: Log) -> Driver:
-            driver = Driver(operators, cluster, jobs, settings, log, before=before)
+        def settled(log: Log, design: Design | None) -> Driver:
+            driver = Driver(operators, cluster, jobs, settings, log, before=before, design=design)
             return driver.settle(self.requested, None if before is None else moved)
 
         writer = self._writer(gateway, location)
         try:
-            driver = claim(location, settings, operators, settled, socket.gethostname(), os.getpid())
+            driver = claim(
+                location, settings, operators, settled, socket.gethostname(), os.getpid(), self.evolution
+            )  # fmt: skip
         except MeanderError:
             raise
         except Exception as problem:

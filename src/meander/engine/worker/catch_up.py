@@ -7,8 +7,8 @@ and the difference is what it does. Nothing else goes in, so a message that come
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +19,19 @@ from meander.errors import Damaged, InvalidOption, MeanderError
 from meander.state.holding import Holding
 from meander.state.spec import BIN
 from meander.store import bitmap
+from meander.store.convert import converted
+from meander.store.design import StateLayout
 from meander.store.entries import FileRef
 from meander.store.files import read_state
 from meander.store.location import Location
 
 Bins = NDArray[np.bool_]
 Ids = NDArray[np.int64]
+
+Converters = Mapping[str, Callable[[pa.Table], Any]]
+"""Functions of the user's that bring the rows of a table to its newest layout, by the table's name."""
+
+NO_CONVERTERS: Converters = {}
 
 FEWEST_COPIES = 4
 """So many bins are read at first, or a quarter of all; then as many as there is time for at the pace so far."""
@@ -85,7 +92,7 @@ class Reload(MeanderError):
     fault = "reload"
 
 
-def catch_up(holding: Holding, control: Control, location: Location) -> Update:
+def catch_up(holding: Holding, control: Control, location: Location, converters: Converters = NO_CONVERTERS) -> Update:
     """Make the holding hold the bins owned, and of the others no more than it is told, as of the version before.
 
     It depends only on what is held and on the control message, and doing it twice is doing it once.
@@ -101,16 +108,18 @@ def catch_up(holding: Holding, control: Control, location: Location) -> Update:
     if todo.advance:
         _advance(holding, [FileRef.from_json(each) for each in control.advance], before, location)
     if todo.install.size:
-        _install(holding, todo.install, control, location)
+        _install(holding, todo.install, control, location, converters)
     return todo
 
 
-def copy_ahead(holding: Holding, bins: Ids, control: Control, location: Location) -> int:
+def copy_ahead(
+    holding: Holding, bins: Ids, control: Control, location: Location, converters: Converters = NO_CONVERTERS
+) -> int:
     """Read bins that will be owned later, in their order, until the time is up; how many there was time for."""
     began, done, group = time.perf_counter(), 0, max(FEWEST_COPIES, bins.size // 4)
     while done < bins.size:
         some = bins[done : done + group]
-        _install(holding, some, control, location)
+        _install(holding, some, control, location, converters)
         done += some.size
         spent_ms = (time.perf_counter() - began) * 1000
         if spent_ms >= control.copy_ms:
@@ -149,10 +158,11 @@ def _advance(holding: Holding, refs: Sequence[FileRef], version: int, location: 
         raise _damaged(", ".join(ref.name for ref in refs), problem) from None
 
 
-def _install(holding: Holding, missing: Ids, control: Control, location: Location) -> None:
-    """Read the missing bins; Damaged where a file is not what the tables can take."""
+def _install(holding: Holding, missing: Ids, control: Control, location: Location, converters: Converters) -> None:
+    """Read the missing bins, in the newest layout; Damaged where a file is not what the tables can take."""
     flags = np.zeros(control.bins, np.bool_)
     flags[missing] = True
+    layouts = [StateLayout.from_json(each) for each in control.layouts]
     name = ""
 
     def parts() -> Iterator[Mapping[str, pa.Table]]:
@@ -163,7 +173,7 @@ def _install(holding: Holding, missing: Ids, control: Control, location: Locatio
             if chosen.any():
                 ref = FileRef.from_json(part.file)
                 name = ref.name
-                yield read_state(location, ref, np.flatnonzero(chosen))
+                yield converted(read_state(location, ref, np.flatnonzero(chosen)), layouts, ref.layout, converters)
 
     try:
         holding.install(missing, parts(), control.token.version - 1)

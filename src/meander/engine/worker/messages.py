@@ -70,6 +70,7 @@ class Control(NamedTuple):
         fsync: make what is written survive a loss of power.
         inline: output of at most so many bytes travels in the report.
         errors: for so many rows a function may still raise, and they are set aside; None: the first one ends the query.
+        layouts: all layouts of the operator's tables, oldest first, where some file is of an older one than the last.
     """
 
     token: Token
@@ -95,6 +96,7 @@ class Control(NamedTuple):
     fsync: bool = False
     inline: int = 1 << 20
     errors: int | None = None
+    layouts: tuple[Json, ...] = ()
 
     def to_bytes(self) -> bytes:
         """The message as it travels."""
@@ -110,7 +112,7 @@ class Control(NamedTuple):
         message = json.loads(data)
         bins = message["bins"]
         message["token"] = Token(*message["token"])
-        for name in ("advance", "copy", "wave"):
+        for name in ("advance", "copy", "wave", "layouts"):
             message[name] = tuple(message[name])
         for name in ("owned", "held", "loadable", "snapshot"):
             message[name] = None if message[name] is None else unpack(message[name], bins)

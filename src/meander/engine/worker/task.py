@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from meander.engine.worker.catch_up import catch_up, copy_ahead
+from meander.engine.worker.catch_up import Converters, catch_up, copy_ahead
 from meander.engine.worker.messages import Control, Fault, Json, Numbers, TaskReport, Token
 from meander.engine.worker.operate import Operation, StrangeState, UserError
 from meander.engine.worker.process import Host, spark_host
@@ -36,6 +36,7 @@ from meander.state.holding import Holding
 from meander.state.spec import BIN
 from meander.state.table import Table
 from meander.store import files, statefile
+from meander.store.convert import ConversionFailed
 from meander.store.entries import FileRef, Kind, SnapshotRef
 from meander.store.files import Attempt
 from meander.store.location import Location
@@ -100,7 +101,8 @@ class OperatorTask:
         with sole(root, control.token):
             holding = Holding.open(root / "state", self.operator.tables, control.bins)
             location = checkpoint_at(control.checkpoint, control.fsync)
-            todo = catch_up(holding, control, location)
+            converters = self.operator.converters
+            todo = catch_up(holding, control, location, converters)
             watch.lap("catch_up")
             keys = self.operator.key.encode(incoming.key_columns)
             bins = keys.bins(control.bins)
@@ -129,7 +131,7 @@ class OperatorTask:
             watch.lap("write")
             outgoing.add(answer.rows, root)
             watch.lap("output")
-            copied, trouble = _copied(holding, todo.copy, control, location)
+            copied, trouble = _copied(holding, todo.copy, control, location, converters)
             watch.lap("copy")
             return TaskReport(
                 control.token, control.operator, control.worker, host.identity,
@@ -209,10 +211,12 @@ class AttemptFiles:
         return tuple(refs)
 
 
-def _copied(holding: Holding, bins: NDArray[np.int64], control: Control, location: Location) -> tuple[int, str | None]:
+def _copied(
+    holding: Holding, bins: NDArray[np.int64], control: Control, location: Location, converters: Converters
+) -> tuple[int, str | None]:
     """How many bins were copied ahead, and why not more; what goes wrong with it hurts the migration, not the batch."""
     try:
-        return copy_ahead(holding, bins, control, location), None
+        return copy_ahead(holding, bins, control, location, converters), None
     except (MeanderError, OSError) as problem:
         return 0, f"worker {control.worker} could not copy: {problem}"
 
@@ -242,6 +246,8 @@ def fault_of(problem: Exception) -> Fault:
     kind = getattr(problem, "fault", kind)
     if isinstance(problem, UserError):
         return Fault(kind, str(problem), problem.trace, problem.bin)
+    if isinstance(problem, ConversionFailed):
+        return Fault("user", str(problem))
     trace = "" if isinstance(problem, MeanderError) else traceback.format_exc()
     return Fault(kind, f"{type(problem).__name__}: {problem}", trace)
 

@@ -10,6 +10,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 
 import meander as me
+from kills import Killed
 from meander.clock import ManualClock
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
@@ -18,10 +19,6 @@ from meander.store.location import Location
 from meander.testing.inprocess import InProcessCluster, InProcessJobs
 from meander.testing.stream import InProcessLaunch
 from streams import as_ints
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 class TableFiles(Files):
@@ -114,28 +111,3 @@ class Case:
             assert all(call == calls[0] for call in calls), f"number {number} came with other rows"
         findings = me.checkpoint(self.checkpoint).verify()
         assert not findings.damaged
-
-
-def changes(monkeypatch, until=None):
-    """Count every change to a file of the checkpoint and of the output; at number `until` the process ends."""
-    count = [0]
-
-    def step(function):
-        def call(*arguments, **options):
-            if count[0] == until:
-                raise Killed
-            count[0] += 1
-            return function(*arguments, **options)
-
-        return call
-
-    def delete(self, paths):
-        for path in [paths] if isinstance(paths, str) else list(paths):
-            one(self, path)
-
-    one = step(Location.delete)
-    monkeypatch.setattr(Location, "write", step(Location.write))
-    monkeypatch.setattr(Location, "create", step(Location.create))
-    monkeypatch.setattr(Location, "delete", delete)
-    monkeypatch.setattr(Path, "rename", step(Path.rename))
-    return count
