@@ -6,9 +6,10 @@
     checkpoint.verify()                    every checksum and every link of the log
     checkpoint.copy_to("/backup/words")    a backup, also while the query runs
     checkpoint.rollback(to=12)             state and Spark's offsets, together
+    checkpoint.rebin(4096)                 the same state in another number of bins
     checkpoint.repair()                    mend what can be mended
 
-Only `rollback` and `repair` change anything, and only while no query runs on it.
+Only `rollback`, `rebin` and `repair` change anything, and only while no query runs on it.
 """
 
 from __future__ import annotations
@@ -23,16 +24,19 @@ import pyarrow as pa
 
 from meander.clock import SystemClock
 from meander.engine.driver.run import runs_here
-from meander.errors import CheckpointError, Damaged
+from meander.errors import CheckpointError, Damaged, InvalidOption
+from meander.operators.operator import ALL
 from meander.options import whole
 from meander.prepared import undo_folders
+from meander.store import rebin as rebins
 from meander.store import rollback as rollbacks
 from meander.store.backup import Backup, back_up
 from meander.store.entries import Commit, LogWriter, sizes
 from meander.store.location import Location
 from meander.store.lookup import conditions
-from meander.store.manifest import read_entry, sequences
+from meander.store.manifest import Log, read_entry, sequences
 from meander.store.reader import Reader, place_of
+from meander.store.rebin import Rebin, Tell
 from meander.store.repair import Repair, mend_log, mend_rest, rest_of_damage
 from meander.store.rollback import Rollback
 from meander.store.verify import Findings, verify
@@ -41,7 +45,7 @@ from meander.types import WorkerId
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Kind = Literal["batch", "tick", "rollback"]
+Kind = Literal["batch", "tick", "rollback", "skip", "rebin"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class VersionSummary:
     Args:
         number: its number; a sink got its rows under it.
         time: when it was committed.
-        kind: rows of a batch, a tick without rows, or a rollback to an older version.
+        kind: rows of a batch, a tick without rows, a rollback to an older version, a batch that was
+            skipped, or another number of bins.
         batch: Spark's id of the batch; of a tick, that of the batch before it.
         rows: how many rows came in; of those, `late` came too late and `dead` could not be used.
         workers: who owned bins.
@@ -75,7 +80,8 @@ class VersionSummary:
     @classmethod
     def of(cls, commit: Commit, is_restorable: bool) -> VersionSummary:
         """The version of a commit."""
-        kind: Kind = "rollback" if commit.undoes else "tick" if commit.tick else "batch"
+        plain: Kind = "tick" if commit.tick else "batch"
+        kind: Kind = "skip" if commit.skips else "rebin" if commit.rebins else "rollback" if commit.undoes else plain
         workers = tuple(sorted({worker for operator in commit.operators for worker in operator.owner}))
         return cls(
             commit.version, datetime.datetime.fromtimestamp(commit.time_ms / 1000, datetime.UTC), kind, commit.batch,
@@ -251,6 +257,63 @@ class Checkpoint:
         undo_folders(log.tokens(*rollback.undoes))
         return rollback
 
+    def rebin(
+        self, bins: int, *, dry_run: bool = False, take_over: bool = False, progress: Tell | None = None
+    ) -> Rebin:
+        """Write all state again in another number of bins, more or fewer, spread evenly over the same workers.
+
+        It is a version of its own. `start` then takes the new number, or none. A kill at any moment leaves the old
+        bins or the new ones. One cannot go back to a version with other bins: take a backup first.
+
+        Args:
+            bins: how many; a power of two.
+            dry_run: only say what would be done.
+            take_over: do it although the driver that wrote last may still run; it then commits nothing more.
+            progress: is called with how many pieces are done, and of how many.
+
+        Returns:
+            What was done, with the sizes.
+
+        Raises:
+            InvalidOption: the checkpoint has so many bins already, more workers than that, or no key.
+            CheckpointError: a query runs on it, or it cannot be read.
+
+        Example:
+            >>> import tempfile
+            >>> import meander as me
+            >>> folder = tempfile.mkdtemp()
+            >>> words = me.stream(me.testing.source("word string")).key_by("word").count()
+            >>> with me.testing.harness(words, bins=16, checkpoint=folder) as h:
+            ...     emitted = h.batch([{"word": "duck"}])
+            >>> done = me.checkpoint(folder).rebin(64, take_over=True)
+            >>> (done.before, done.bins, done.number)
+            (16, 64, 1)
+            >>> with me.testing.harness(words, bins=64, checkpoint=folder) as h:
+            ...     h.batch([{"word": "duck"}])
+            [{'word': 'duck', 'count': 2}]
+        """
+        reader = self._reader()
+        if all([name for name, _ in operator["key"]] == [ALL] for operator in reader.operators()):
+            raise InvalidOption("the stream has no key: all rows are in one bin, however many there are")
+        planned = rebins.plan(reader.log, reader.identity, bins)
+        if dry_run:
+            return planned
+        self._refuse_running(reader.log.writer, take_over)
+        log = reader.log
+        log.claim(socket.gethostname(), os.getpid())
+        self._settle(log)
+        rebins.finish(self._location)
+        identity = self._reader().identity
+        done = rebins.rebin(log, identity, bins, SystemClock().wall_ms(), progress or (lambda done, of: None))
+        self._settle(log)
+        return done
+
+    def _settle(self, log: Log) -> None:
+        """Do what a rollback still owes, all but what only a sink of the query's can do; the log is claimed."""
+        rollbacks.finish(log)
+        if log.is_owed and log.last is not None and log.last.undoes is not None:
+            undo_folders(log.tokens(*log.last.undoes))
+
     def repair(self, *, take_over: bool = False) -> Repair:
         """Mend what can be mended without losing a row; what is removed is copied first.
 
@@ -273,6 +336,7 @@ class Checkpoint:
         mended = mend_log(location, f"repair-{wall_ms}")
         log = self._reader().log
         log.claim(socket.gethostname(), os.getpid())
+        rebins.finish(location)
         if log.is_owed and log.last is not None and log.last.undoes is not None:
             undo_folders(log.tokens(*log.last.undoes))
         mended += mend_rest(log)

@@ -68,7 +68,7 @@ class StateReader(DataSourceReader):
         self.known = None if wanted is None else self.version
         self.table = reader.table(self.operator, options.get("table"), self.known)
         self.columns: pa.Schema = reader.schema(self.operator, self.table, self.known)
-        self.bins = reader.identity.bins
+        self.bins = reader.count(self.known)
         self.where = conditions(options["where"]) if "where" in options else ()
         self.wanted = reader.bins(self.operator, self.table, self.where, self.known)
 

@@ -338,7 +338,8 @@ class Query(Moves[int]):
         """The rows that could not be used.
 
         Returns:
-            The rows, each with its reason, operator and version.
+            The rows, each with its kind, reason, operator and version. The kind is "unusable", or "failed" where a
+            function raised for the row's key, and "timer" for a timer of such.
 
         Raises:
             CheckpointError: the checkpoint cannot be read.

@@ -279,8 +279,8 @@ class Stream:
             workers: how many workers own the bins; by default one for each core of the executors, of which those that
                 Spark was set up with are waited for. A query that was rescaled while it ran stays so when it is
                 started again with the same number, or with none.
-            bins: into how many slices the keys are cut, for good; a power of two. By default what the checkpoint has,
-                and 256 for a new one.
+            bins: into how many slices the keys are cut, a power of two; `meander rebin` changes it. By default what the
+                checkpoint has, and 256 for a new one.
             trigger: as in Spark, `{"processingTime": "1 second"}` or `{"availableNow": True}`; or shorter: "1 second",
                 "availableNow".
             name: the query's name, a-z, 0-9, _ and -.
@@ -292,8 +292,9 @@ class Stream:
                 names of their tables. What is harmless needs no word, everything else is refused.
             renames: with it, the new names of aggregates, columns, tables, keys or operators, by the old ones.
             defaults: with it, the values that new columns of state begin with, by their names.
-            settings: snapshot_every, retain, retain_side, fsync, idle_after_s, idle_time, at_end, attempts,
-                hand_over_bytes, copy_bytes, copy_ms, release_after; see `meander.engine.driver.settings.Settings`.
+            settings: snapshot_every, retain, retain_side, fsync, idle_after_s, idle_time, at_end, on_error,
+                errors, skip_batch, attempts, hand_over_bytes, copy_bytes, copy_ms, release_after; see
+                `meander.engine.driver.settings.Settings`.
 
         Returns:
             The query, which runs.

@@ -89,6 +89,7 @@ def test_null_keys_broken_text_and_failed_casts_become_dead_letters():
     found = sort_out(table_of(handed_over(rows), rows.schema), operator)
     assert found.rows.to_pydict() == {"word": ["ok", "fine"]}
     assert found.dead.to_pydict() == {
+        "kind": ["unusable"] * 3,
         "reason": ["the key column word is null", "column word is not valid UTF-8", "column n is no number"],
         "row": ['{"word": null}', '{"word": "\\ufffd\\ufffd"}', '{"word": "bad"}'],
     }

@@ -19,10 +19,11 @@ import meander as me
 from effort import examples
 from in_process import emitted
 from meander.errors import InvalidOption, MeanderError, QueryFailed
+from meander.operators.culprits import Culprits
 from meander.operators.flat_map import FlatMap
 from meander.operators.fold import Fold
 from meander.operators.map_state import MapWithState
-from meander.operators.operator import Now, failing_bin
+from meander.operators.operator import Now
 from meander.route.schema import schema
 from naive import Engine, NaiveState, RealState, listed
 
@@ -418,7 +419,7 @@ def test_timeouts_are_those_of_a_recount(batches, timeout, lateness):
         real.holding.close()
 
 
-def test_the_bin_of_a_timer_that_fails_is_found():
+def test_the_key_of_a_timer_that_fails_is_found():
     def fails(user, rows, state):
         if state.timed_out and user == "bob":
             raise ZeroDivisionError("bob")
@@ -436,7 +437,8 @@ def test_the_bin_of_a_timer_that_fails_is_found():
     none = operator.key.encode([nothing["user"]])
     with pytest.raises(ZeroDivisionError, match="bob"):
         operator.run(nothing, none, state.begin(), now)
-    assert failing_bin(operator, nothing, none, state.begin, now, 8) == keys.bins(8)[1]
+    (culprit,) = Culprits(operator, nothing, none, state.begin, now)
+    assert culprit.timers[0].to_pylist() == [{"user": "bob", "timer": moment(1)}]
 
 
 def test_an_exception_of_the_function_ends_the_query_with_its_traceback_and_bin():

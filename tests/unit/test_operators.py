@@ -14,11 +14,12 @@ from meander.errors import InvalidOption, MeanderError
 from meander.operators.aggregate import Aggregate
 from meander.operators.conform import conform
 from meander.operators.count import Count
+from meander.operators.culprits import Culprits
 from meander.operators.dedup import Dedup
 from meander.operators.flat_map import FlatMap
 from meander.operators.fold import Fold
 from meander.operators.map_state import MapWithState
-from meander.operators.operator import Now, failing_bin
+from meander.operators.operator import Now
 from meander.operators.ordering import sorted_rows, words
 from meander.operators.sums import float_sums, whole_sums
 from meander.operators.times import microseconds
@@ -382,7 +383,7 @@ def test_what_can_become_the_declared_type_without_loss_does():
     assert found["d"].cast(pa.int64()).to_pylist() == [1000]
 
 
-def test_the_bin_that_fails_is_found_and_the_exception_is_the_users_own():
+def test_the_key_that_fails_is_found_and_the_exception_is_the_users_own():
     def function(rows, state):
         if "bob" in state["user"].to_pylist():
             raise ZeroDivisionError("bob")
@@ -394,6 +395,7 @@ def test_the_bin_that_fails_is_found_and_the_exception_is_the_users_own():
     keys = operator.key.encode([batch["user"]])
     with pytest.raises(ZeroDivisionError, match="bob"):
         operator.run(batch, keys, state.begin(), Now(0))
-    assert failing_bin(operator, batch, keys, state.begin, Now(0), 8) == keys.bins(8)[1]
+    (culprit,) = Culprits(operator, batch, keys, state.begin, Now(0))
+    assert (culprit.rows.tolist(), operator.key.decode(culprit.key)[0].to_pylist()) == ([1], ["bob"])
     calm = batch.filter(pc.not_equal(batch["user"], "bob"))
-    assert failing_bin(operator, calm, operator.key.encode([calm["user"]]), state.begin, Now(0), 8) is None
+    assert not [*Culprits(operator, calm, operator.key.encode([calm["user"]]), state.begin, Now(0))]

@@ -1,13 +1,16 @@
 """Operators of the user's own: what they are given, what they may return, and what is refused."""
 
+import datetime as dt
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from meander.errors import InvalidOption, MeanderError
+from meander.operators.culprits import Culprits
 from meander.operators.custom import Custom, paired
-from meander.operators.operator import Now, Operator, failing_bin
+from meander.operators.operator import Now, Operator
 from meander.route.schema import schema
 from meander.state.declare import KeyedTable, Multimap, Timers
 from naive import Engine, RealState, listed
@@ -90,21 +93,26 @@ def test_timers_fire_once_the_frontier_is_past_them_in_order_of_time_and_once(tm
     assert engine.batch(rows(DDL)).rows is None
 
 
-def test_a_failing_timer_names_its_bin(tmp_path):
+def test_a_failing_timer_is_found_by_its_key(tmp_path):
     operator = Custom(Alarm, INPUT, ["user"])
     engine = engine_of(operator, tmp_path)
     users = ["ann", "bob", "cy", "dee", "eve"]
     engine.batch(rows(DDL, *((user, 1, "boom" if user == "dee" else "", 0) for user in users)))
-    wanted = operator.key.encode([pa.array(["dee", "ann"])]).bins(8)
+    wanted = operator.key.encode([pa.array(["dee", "ann"])]).spread
     now, empty = Now(1, 100), rows(DDL)
     keys = operator.key.encode([empty["user"]])
     with pytest.raises(ZeroDivisionError, match="boom"):
         operator.run(empty, keys, engine.state.begin(), now)
-    assert failing_bin(operator, empty, keys, engine.state.begin, now, 8) == wanted[0]
+    (dee,) = Culprits(operator, empty, keys, engine.state.begin, now)
+    assert (dee.key.spread[0], dee.rows.size) == (wanted[0], 0)
+    assert dee.timers[0].to_pylist() == [
+        {"timer": "alarm", "user": "dee", "time": dt.datetime.fromtimestamp(4e-6, dt.UTC), "page": "boom"}
+    ]
     batch = rows(DDL, ("ann", 200, "again", 0))
     keys = operator.key.encode([batch["user"]])
-    assert failing_bin(operator, batch, keys, engine.state.begin, Now(1), 8) == wanted[1]
-    assert failing_bin(operator, rows(DDL, ("ann", 200, "x", 0)), keys, engine.state.begin, Now(1), 8) is None
+    (ann,) = Culprits(operator, batch, keys, engine.state.begin, Now(1))
+    assert (ann.key.spread[0], ann.rows.tolist(), ann.timers) == (wanted[1], [0], ())
+    assert not [*Culprits(operator, rows(DDL, ("ann", 200, "x", 0)), keys, engine.state.begin, Now(1))]
 
 
 class Local(Operator):

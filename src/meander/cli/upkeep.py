@@ -1,4 +1,4 @@
-"""`meander versions`, `verify`, `backup`, `rollback` and `repair`: a checkpoint in your hands, without Spark."""
+"""`meander versions`, `verify`, `backup`, `rollback`, `rebin`, `repair`: a checkpoint in your hands, without Spark."""
 
 from __future__ import annotations
 
@@ -96,6 +96,42 @@ def rollback(
         show.print_json({"dry_run": dry_run, **dataclasses.asdict(done), "copies": done.copies})
     else:
         print(f"{'Would be done: ' if dry_run else ''}{done}")
+
+
+def rebin(
+    checkpoint: CHECKPOINT,
+    bins: Annotated[int, typer.Option("--bins", help="how many bins there shall be, a power of two")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would be done")] = False,
+    take_over: TAKE_OVER = False,
+    format: show.FORMAT = None,
+) -> None:
+    """Write all state again in another number of bins, more or fewer. Stop the query first.
+
+    The bins are spread evenly over the same workers. Take a backup first: one cannot go back to a version with other
+    bins.
+
+    For example
+
+    \b
+      meander backup /data/words /backup/words
+      meander rebin /data/words --bins 4096 --dry-run
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from meander import checkpoints
+
+    with Progress(console=Console(stderr=True), transient=True, disable=dry_run) as bar:
+        task = bar.add_task("pieces of state", total=None)
+        done = checkpoints.checkpoint(checkpoint).rebin(
+            bins, dry_run=dry_run, take_over=take_over,
+            progress=lambda count, of: bar.update(task, completed=count, total=of),
+        )  # fmt: skip
+    if show.wants_json(format):
+        show.print_json({"dry_run": dry_run, **dataclasses.asdict(done)})
+    else:
+        written = f"; {show.size(done.written_bytes)} written" if done.written_bytes else ""
+        print(f"{'Would be done: ' if dry_run else ''}{done}{written}")
 
 
 def repair(checkpoint: CHECKPOINT, take_over: TAKE_OVER = False, format: show.FORMAT = None) -> None:

@@ -11,12 +11,11 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
 from meander.operators.conform import are_like, conform, is_like
 from meander.operators.functions import ARROW, PANDAS, form_of
-from meander.operators.operator import BinnedOperator, Now, Operator, Output, key_of, listing
+from meander.operators.operator import BinnedOperator, DueTimers, Now, Operator, Output, key_of, listing
 from meander.operators.ordering import ascending, sorted_rows
 from meander.operators.times import microseconds, newest_of, time_type
 from meander.options import kind
@@ -27,10 +26,9 @@ from meander.route.schema import schema
 from meander.state.declare import KeyedTable, Multimap, Timers
 from meander.state.frames import frame_of
 from meander.state.spec import TableSpec
-from meander.state.table import Table
+from meander.state.table import Table, among
 from meander.state.views import TimersView
 from meander.store.evolution import OptionRule
-from meander.types import BinId
 
 SIDE = "__input"
 """The column that says which of two inputs a row is of: 0 left, 1 right."""
@@ -91,7 +89,7 @@ class Custom(BinnedOperator):
         self.lateness = microseconds(f"{self.who}.lateness", self.operator.lateness)
         self._check_methods()
         self.form = form_of(self.operator.on_batch, self.operator.rows, self.who, 0, (ARROW, PANDAS), ARROW)
-        self.only_bin: BinId | None = None
+        self.only_keys: Keys | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -104,7 +102,7 @@ class Custom(BinnedOperator):
         state = StateViews(self.who, {name: each.view(name, tables) for name, each in self.state.items()})
         answers = []
         if self._timers and now.frontier is not None:
-            due = {name: self._due(name, tables, now.frontier) for name in self._timers}
+            due = {name: self._taken(name, tables, now.frontier) for name in self._timers}
             if any(each.num_rows for each in due.values()):
                 shown = {name: self._shown(each) for name, each in due.items()}
                 answers.append(("on_time", operator.on_time(shown, state, now)))
@@ -115,31 +113,37 @@ class Custom(BinnedOperator):
         outputs = [each for each in outputs if each.num_rows]
         return Output(pa.concat_tables(outputs) if outputs else None, None, newest)
 
-    def due_bins(self, tables: Mapping[str, Table], now: Now) -> NDArray[np.int32]:
-        """The bins that have timers that are due."""
+    def due(self, tables: Mapping[str, Table], now: Now) -> list[DueTimers]:
+        """The timers that are due, by the name of their state."""
         if now.frontier is None:
-            return np.empty(0, dtype=np.int32)
-        bins = [tables[name].bins_of(tables[name].due(now.frontier)) for name in self._timers]
-        return np.unique(np.concatenate([np.empty(0, dtype=np.int32), *bins]))
+            return []
+        taken = {name: self._taken(name, tables, now.frontier) for name in self._timers}
+        return [
+            DueTimers(self._keys_of(rows), pa.Table.from_batches([rows]).add_column(0, "timer", [[name] * len(rows)]))
+            for name, rows in taken.items()
+            if rows.num_rows
+        ]
 
-    def only(self, bin: BinId) -> BinnedOperator:
-        """The operator that sees the timers of this bin alone."""
+    def only(self, keys: Keys) -> BinnedOperator:
+        """The operator that sees the timers of these keys alone."""
         narrow = copy.copy(self)
-        narrow.only_bin = bin
+        narrow.only_keys = keys
         return narrow
 
     @property
     def _timers(self) -> list[str]:
         return [name for name, declaration in self.state.items() if isinstance(declaration, Timers)]
 
-    def _due(self, name: str, tables: Mapping[str, Table], frontier: int) -> pa.RecordBatch:
+    def _taken(self, name: str, tables: Mapping[str, Table], frontier: int) -> pa.RecordBatch:
         """The timers that are due, each for the last time."""
         due = TimersView(tables[name]).take(frontier)
-        if self.only_bin is None or not due.num_rows:
+        if self.only_keys is None or not due.num_rows:
             return due
-        key = tables[name].spec.key
-        bins = key.encode([due.column(column) for column in key.names]).bins(tables[name].bins)
-        return due.take(pa.array(np.flatnonzero(bins == self.only_bin)))
+        return due.take(pa.array(np.flatnonzero(among(self._keys_of(due), self.only_keys))))
+
+    def _keys_of(self, timers: pa.RecordBatch) -> Keys:
+        """The key of the stream that each timer is of."""
+        return self.key.encode(timers.columns[: len(self.key.fields)])
 
     def _shown(self, rows: pa.RecordBatch) -> Any:
         """The rows in the form that the operator takes."""

@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from meander.errors import InvalidOption
 from meander.operators.functions import ARROW, PANDAS, PLAIN, check_function, form_of, who_of
 from meander.operators.key_state import StateChanges, check_columns, state_type
-from meander.operators.operator import ALL, BinnedOperator, Now, Output, key_of, listing
+from meander.operators.operator import ALL, BinnedOperator, DueTimers, Now, Output, key_of, listing
 from meander.operators.ordering import Flags, Words, ascending, sorted_rows
 from meander.operators.plain_rows import Given, array_of, plain_rows, table_of, values_of
 from meander.operators.times import Duration, microseconds, newest_of, time_type, times_of
@@ -22,9 +21,8 @@ from meander.route.keys import Keys
 from meander.route.schema import schema
 from meander.state.frames import frame_of
 from meander.state.spec import TableSpec
-from meander.state.table import Table
+from meander.state.table import Table, among
 from meander.store.evolution import OptionRule
-from meander.types import BinId
 
 TIMER = "__timer"
 """The column of the state's table that says when a key wants to be called without rows."""
@@ -113,12 +111,15 @@ class MapWithState(BinnedOperator):
         self.shown = [name for name in input.names if name != ALL]
         first = [*self.key.names, *([] if self.time is None else [self.time])]
         self.order = [*first, *(name for name in input.names if name not in first)]
-        self.only_bin: BinId | None = None
+        self.only_keys: Keys | None = None
 
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
         """Call the function for the keys that are due, then for the keys of the rows, and keep what it changes."""
         table = tables["states"]
-        due = self._due(table, now)
+        every = self._due(table, now)
+        is_mine = self._is_mine(table, every)
+        self._forget(table, every[~is_mine])
+        due = every[is_mine]
         given = self._call(table, due, self._nothing(due.size), None) if due.size else []
         newest = None
         if len(keys):
@@ -131,15 +132,21 @@ class MapWithState(BinnedOperator):
             given += self._call(table, at[starts], parts, self._newest(rows, starts))
         return Output(table_of(self.who, given, self.output), None, newest)
 
-    def due_bins(self, tables: Mapping[str, Table], now: Now) -> NDArray[np.int32]:
-        """The bins that have keys whose time has come."""
+    def due(self, tables: Mapping[str, Table], now: Now) -> list[DueTimers]:
+        """The keys whose time has come, with their timers."""
         table = tables["states"]
-        return np.unique(table.bins_of(self._due(table, now)))
+        every = self._due(table, now)
+        at = every[self._is_mine(table, every)]
+        if not at.size:
+            return []
+        columns = table.keys(at)
+        rows = pa.table([*columns, table.get(TIMER, at)], [*self.key.names, "timer"])
+        return [DueTimers(self.key.encode(columns), rows)]
 
-    def only(self, bin: BinId) -> BinnedOperator:
-        """The operator that sees the timers of this bin alone."""
+    def only(self, keys: Keys) -> BinnedOperator:
+        """The operator that sees the timers of these keys alone."""
         narrow = copy.copy(self)
-        narrow.only_bin = bin
+        narrow.only_keys = keys
         return narrow
 
     @property
@@ -150,8 +157,23 @@ class MapWithState(BinnedOperator):
     def _due(self, table: Table, now: Now) -> Words:
         if self.time is None or now.frontier is None:
             return np.empty(0, np.int64)
-        due = table.due(now.frontier)
-        return due if self.only_bin is None else due[table.bins_of(due) == self.only_bin]
+        return table.due(now.frontier)
+
+    def _is_mine(self, table: Table, due: Words) -> Flags:
+        """Which of the keys that are due are to be called."""
+        if self.only_keys is None or not due.size:
+            return np.ones(due.size, np.bool_)
+        return among(self.key.encode(table.keys(due)), self.only_keys)
+
+    def _forget(self, table: Table, at: Words) -> None:
+        """Take the timers of these keys away; what else they have stays."""
+        if not at.size:
+            return
+        has = [table.valid(name)[at] for name in self.state.names]
+        stays = np.logical_or.reduce(has)
+        table.set(TIMER, at, pa.nulls(at.size, TIMER_TYPE))
+        table.mark(at[stays])
+        table.discard(at[~stays])
 
     def _newest(self, rows: pa.Table, starts: Words) -> Words:
         """The newest event time of each key's rows; `NEVER` where no row has one, or nobody asks."""

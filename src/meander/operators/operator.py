@@ -12,18 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from meander.errors import InvalidOption, MeanderError
 from meander.route.keys import Keys, KeyType
 from meander.state.spec import TableSpec
 from meander.state.table import Table
 from meander.store.evolution import OptionRule
-from meander.types import BinId
 
 ALL = "__all"
 """The key column of a stream without a key; neither a sink nor a function over keys sees it."""
@@ -66,6 +63,13 @@ class UnusableRows(MeanderError):
         self.keys, self.reasons = keys, reasons
 
 
+class DueTimers(NamedTuple):
+    """Timers of one kind that are due: the key of each, and what people see of it."""
+
+    keys: Keys
+    rows: pa.Table
+
+
 class BinnedOperator(ABC):
     """The inner form of every operator.
 
@@ -93,12 +97,12 @@ class BinnedOperator(ABC):
     def run(self, rows: pa.Table, keys: Keys, tables: Mapping[str, Table], now: Now) -> Output:
         """Take the rows of one batch into the tables and return what changed."""
 
-    def due_bins(self, tables: Mapping[str, Table], now: Now) -> NDArray[np.int32]:
-        """The bins in which user code is due at this time, also without rows."""
-        return np.empty(0, dtype=np.int32)
+    def due(self, tables: Mapping[str, Table], now: Now) -> list[DueTimers]:
+        """The timers for which user code is to be called at this time, also without rows."""
+        return []
 
-    def only(self, bin: BinId) -> BinnedOperator:
-        """The operator that does what is due in this bin alone."""
+    def only(self, keys: Keys) -> BinnedOperator:
+        """The operator that calls user code for timers of these keys alone; others that are due are forgotten."""
         return self
 
     @property
@@ -233,22 +237,3 @@ def output_of(key: KeyType, *fields: tuple[str, pa.DataType]) -> pa.Schema:
         if names.count(name) > 1:
             raise InvalidOption(f"two output columns are called {name!r}; give one another name")
     return pa.schema([pa.field(name, kind) for name, kind in every])
-
-
-def failing_bin(
-    operator: BinnedOperator, rows: pa.Table, keys: Keys, fresh: Callable[[], Mapping[str, Table]], now: Now, bins: int
-) -> BinId | None:
-    """The first bin that alone makes the operator fail, or None where every bin alone goes well.
-
-    `fresh` gives the tables as they were before the batch; each is used once, so nothing of the search remains.
-    """
-    of_row = keys.bins(bins)
-    due = operator.due_bins(fresh(), now)
-    for each in np.union1d(of_row, due):
-        at = np.flatnonzero(of_row == each)
-        bin_ = BinId(int(each))
-        try:
-            operator.only(bin_).run(rows.take(pa.array(at)), keys.take(at), fresh(), now)
-        except Exception:
-            return bin_
-    return None

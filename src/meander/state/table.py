@@ -255,3 +255,11 @@ class Table:
         if dtype != wide:
             with np.errstate(over="ignore"):
                 column.values[:] = target.astype(dtype)
+
+
+def among(keys: Keys, others: Keys) -> Flags:
+    """Which keys are among others of the same type."""
+    distinct = Table(None, TableSpec("keys", others.type), 1)
+    distinct.touch(others)
+    count = distinct.size
+    return distinct.touch(keys) < count

@@ -163,6 +163,8 @@ class Commit:
         journal: what else the driver of the next version needs: the migration under way.
         sink: what the sink has prepared, to be committed now that this is.
         undoes: of a rollback, the first and the last version that it undoes; its state is that of the one before.
+        rebins: of a version with another number of bins, the number before it.
+        skips: whether its batch was left out: it undoes the version that was begun of it.
         design: what the query is from this version on, where that is not what it was before.
     """
 
@@ -179,6 +181,8 @@ class Commit:
     journal: Json | None = None
     sink: Any = None
     undoes: tuple[int, int] | None = None
+    skips: bool = False
+    rebins: int | None = None
     design: Design | None = None
 
     def to_json(self) -> Json:
@@ -190,6 +194,10 @@ class Commit:
                 fields[name] = value
         if self.undoes is not None:
             fields["undoes"] = list(self.undoes)
+        if self.rebins is not None:
+            fields["rebins"] = self.rebins
+        if self.skips:
+            fields["skips"] = True
         if self.design is not None:
             fields["design"] = self.design.to_json()
         return {**fields, "stages": [operator.to_json() for operator in self.operators]}
@@ -203,6 +211,11 @@ class Commit:
         if "design" in rest:
             rest["design"] = Design.from_json(rest["design"])
         return cls(**rest, operators=tuple(OperatorCommit.from_json(each) for each in fields["stages"]))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it only adds to the version before it."""
+        return self.undoes is None and self.rebins is None
 
     def files(self) -> list[FileRef]:
         """Every file that the commit names: deltas, snapshots and side outputs of all operators."""

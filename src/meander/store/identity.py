@@ -20,7 +20,7 @@ from meander.store.design import Design
 from meander.store.evolution import Evolution, Judgement, OptionRule, judge
 from meander.store.files import seal, unseal
 from meander.store.location import Location
-from meander.store.manifest import Log
+from meander.store.manifest import Log, read_entry, sequences
 from meander.store.spark_logs import SPARK
 
 PATH = "meander.json"
@@ -42,6 +42,8 @@ class Identity:
     bins: int
     operators: tuple[Json, ...]
     format: int = FORMAT
+    is_rebinned: bool = False
+    """Whether the log says how many bins there are: they were about to change."""
 
     @classmethod
     def of(cls, bins: int, fingerprints: Sequence[Mapping[str, Any]], id: str | None = None) -> Identity:
@@ -64,7 +66,8 @@ class Identity:
                 f"up to {FORMAT}; use the version that wrote it, or a later one"
             )
         try:
-            return cls(fields["id"], fields["bins"], tuple(fields["stages"]), fields["format"])
+            stored = cls(fields["id"], fields["bins"], tuple(fields["stages"]), fields["format"], "rebin" in fields)
+            return replace(stored, bins=_bins_in_log(location) or stored.bins) if stored.is_rebinned else stored
         except (KeyError, TypeError) as error:
             raise Damaged(f"{PATH} lacks {error}; restore it from a copy") from None
 
@@ -85,7 +88,8 @@ class Identity:
             return Judgement(Design.first(self.operators))
         if self.bins != stored.bins:
             raise ChangedQuery(
-                f"the checkpoint has {many(stored.bins, 'bin')}, not {self.bins}; give bins={stored.bins}"
+                f"the checkpoint has {many(stored.bins, 'bin')}, not {self.bins}; give bins={stored.bins}, or "
+                f"none, or change them with 'meander rebin --bins {self.bins}'"
             )
         design = log.index.design or Design.first(stored.completed(self).operators)
         return judge(design, self.operators, evolution or Evolution(), rules, log.index.version)
@@ -97,7 +101,7 @@ class Identity:
             if stored is not None:
                 if stored.format < FORMAT:  # an older version of the library must not go on with what is written now
                     stored = stored.completed(self)
-                    location.write(PATH, seal(stored.to_json()))
+                    stored.store(location)
                 return stored
             if location.list("manifests"):
                 raise Damaged(f"{PATH} of the checkpoint {location.uri} is missing; restore it from a copy")
@@ -110,7 +114,12 @@ class Identity:
 
     def to_json(self) -> Json:
         """Return the identity as a JSON object."""
-        return {"format": self.format, "id": self.id, "bins": self.bins, "stages": list(self.operators)}
+        fields: Json = {"format": self.format, "id": self.id, "bins": self.bins, "stages": list(self.operators)}
+        return {**fields, "rebin": True} if self.is_rebinned else fields
+
+    def store(self, location: Location) -> None:
+        """Write it in place of the one that is there."""
+        location.write(PATH, seal(self.to_json()))
 
     def completed(self, now: Identity) -> Identity:
         """The identity in the newest format: options that were not noted then are taken to be as they are now."""
@@ -127,6 +136,19 @@ def bins_of(checkpoint: str) -> int | None:
     """How many bins a checkpoint has; None where there is none yet."""
     stored = Identity.load(Location.of(checkpoint))
     return None if stored is None else stored.bins
+
+
+def _bins_in_log(location: Location) -> int | None:
+    """How many bins the last commit has; None where there is none that can be read."""
+    for number in reversed(sequences(location)):
+        try:
+            entry, _ = read_entry(location, number)
+        except Damaged:
+            continue
+        commit = entry.commit or entry.last
+        if commit is not None:
+            return len(commit.operators[0].owner)
+    return None
 
 
 def check_spark_part(log: Log) -> str | None:

@@ -142,6 +142,10 @@ def _count(bits: Iterable[int], bins: int) -> NDArray[np.int64]:
     return bitmap.counts([bitmap.from_int(each, (bins + 7) // 8) for each in bits], bins)
 
 
+def _nothing(commit: Commit) -> tuple[_OperatorFiles, ...]:
+    return tuple(_OperatorFiles.empty(len(operator.owner)) for operator in commit.operators)
+
+
 def _version(snapshot: SnapshotRef) -> int:
     return snapshot.version
 
@@ -178,7 +182,13 @@ class Index:
         assert commit.undoes is not None
         first, last = commit.undoes
         kept = tuple(each for each in self.undone if each[0] < first)
-        return Index(commit.version, past.operators, (*kept, (first, last)), past.design)
+        operators = past.operators or _nothing(commit)
+        return Index(commit.version, operators, (*kept, (first, last)), past.design)
+
+    def after_rebin(self, commit: Commit) -> Index:
+        """Return the index after a commit that has all state in other bins."""
+        undone = self.undone if commit.undoes is None else (*self.undone, commit.undoes)
+        return Index(-1, (), undone, self.design).after(commit)
 
     def is_undone(self, version: int) -> bool:
         """Whether a rollback has undone a version."""

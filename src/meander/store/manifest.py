@@ -188,8 +188,17 @@ class Log:
 
     def rewind(self, commit: Commit, past: Index) -> None:
         """Commit a rollback to a version that had the index `past`; Fenced as `append` is."""
-        index = self._index.after_rollback(commit, past)
-        entry = Entry(self._next, self._parent, self._claimed(), commit.version, commit, index.to_json(), is_owed=True)
+        self._replace(commit, self._index.after_rollback(commit, past))
+
+    def rebin(self, commit: Commit) -> None:
+        """Commit a version that has all state in other bins; Fenced as `append` is."""
+        self._replace(commit, self._index.after_rebin(commit))
+
+    def _replace(self, commit: Commit, index: Index) -> None:
+        driver, is_owed = self._claimed(), commit.undoes is not None
+        entry = Entry(
+            self._next, self._parent, driver, commit.version, commit, index.to_json(), is_owed=is_owed
+        )  # fmt: skip
         self._create(entry, index)
 
     def settle(self) -> None:
@@ -379,7 +388,7 @@ class Log:
             self._last = entry.last
             self._remember({entry.version: entry.without_index(), **self._recent})
         commit = entry.commit
-        if commit is not None and commit.undoes is None and entry.version == self._index.version + 1:
+        if commit is not None and commit.is_plain and entry.version == self._index.version + 1:
             index = self._index.after(commit)
         else:
             index = self._index if entry.index is None else Index.from_json(entry.index)

@@ -119,7 +119,14 @@ class Reader:
         described = self._described(operator, version)
         fields = fields_of(described["tables"][table])
         key = [*fields.items()][: len(described["key"])]
-        return bins_of(typed(where, fields), key, self.identity.bins)
+        return bins_of(typed(where, fields), key, self.count(version))
+
+    def count(self, version: int | None = None) -> int:
+        """How many bins a version has, by default the last."""
+        if version is None:
+            return self.identity.bins
+        commit, _ = self.at(version)
+        return self.identity.bins if commit is None else len(commit.operators[0].owner)
 
     def state(
         self,

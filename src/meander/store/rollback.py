@@ -74,7 +74,7 @@ def restorable(log: Log) -> list[int]:
     if log.last is None:
         return []
     commits, there = log.commits(log.first_version()), _state_files(log.location)
-    return [commit.version for commit in commits if _obstacle(log.location, log.at(commit.version), there) is None]
+    return [commit.version for commit in commits if _obstacle(log, log.at(commit.version), there) is None]
 
 
 def is_whole(log: Log, version: int) -> bool:
@@ -91,19 +91,26 @@ def plan(log: Log, to: int) -> Rollback:
         raise InvalidOption(f"the last version is {last.version}; give an older one than that, not {to}")
     try:
         past = log.at(to)
-        obstacle = _obstacle(log.location, past, _state_files(log.location)) or _damage(log.location, past.index)
+        obstacle = _obstacle(log, past, _state_files(log.location)) or _damage(log.location, past.index)
     except CheckpointError as error:
         obstacle = str(error)
     if obstacle is not None:
         others = [each for each in restorable(log) if each < last.version and each != to]
         raise CheckpointError(f"cannot go back to version {to}: {obstacle}; {_reach(others)}")
     undone = log.commits(to + 1)
-    # While a rollback is owed, no driver has begun anything since.
-    is_begun = not log.is_owed and spark_logs.has_begun(log.location, last.batch + 1)
-    number = last.version + 1 + (is_begun or log.announced is not None)
-    batches = last.batch - past.commit.batch + is_begun
+    batches = last.batch - past.commit.batch + _is_begun(log)
     versions = tuple(commit.version for commit in undone)
-    return Rollback(to, number, versions, past.commit.batch, batches, sum(commit.rows for commit in undone))
+    return Rollback(to, next_number(log), versions, past.commit.batch, batches, sum(commit.rows for commit in undone))
+
+
+def next_number(log: Log) -> int:
+    """The next version number that no sink has heard of."""
+    return log.index.version + 1 + (_is_begun(log) or log.announced is not None)
+
+
+def _is_begun(log: Log) -> bool:
+    """Whether a batch was begun and is not committed; while a rollback is owed, no driver has begun anything since."""
+    return log.last is not None and not log.is_owed and spark_logs.has_begun(log.location, log.last.batch + 1)
 
 
 def roll_back(log: Log, to: int, time_ms: int) -> Rollback:
@@ -155,9 +162,12 @@ def _state_files(location: Location) -> set[str]:
     return {f"{folder}/{name}" for folder in ("deltas", "snapshots") for name in location.list(folder)}
 
 
-def _obstacle(location: Location, past: Past, there: Collection[str]) -> str | None:
+def _obstacle(log: Log, past: Past, there: Collection[str]) -> str | None:
     """Why one cannot go back to a version, given the state files that are there; None where one can."""
-    commit = past.commit
+    commit, location = past.commit, log.location
+    bins, now = (len(each.operators[0].owner) for each in (commit, log.last or commit))
+    if bins != now:
+        return f"it has {bins} bins and the checkpoint has {now} now"
     if location.folders(f"{SPARK}/state"):
         return "the source keeps state of its own in Spark's part of the checkpoint, which cannot go back"
     if (commit.journal or {}).get("hook"):

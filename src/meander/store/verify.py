@@ -116,7 +116,9 @@ def _index_after(line: Iterable[Entry], findings: Findings) -> Index:
             index = Index.empty()
         elif follows and index is not None and entry.commit is not None:
             undoes = entry.commit.undoes
-            if undoes is None:
+            if entry.commit.rebins is not None:
+                index = index.after_rebin(entry.commit)
+            elif undoes is None:
                 index = index.after(entry.commit)
             elif undoes[0] - 1 in past:
                 index = index.after_rollback(entry.commit, past[undoes[0] - 1])

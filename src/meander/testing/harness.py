@@ -41,7 +41,7 @@ def harness(stream: Stream, workers: int = 2, bins: int = 16, **settings: Any) -
         stream: a stream over `me.testing.source`, with at least one operator.
         workers: how many workers own the bins.
         bins: into how many slices the keys are cut; a power of two.
-        settings: as for `start`: snapshot_every, retain, idle_after_s, idle_time, copy_bytes, .., and checkpoint.
+        settings: as for `start`: snapshot_every, retain, idle_after_s, idle_time, on_error, .., and checkpoint.
 
     Returns:
         A harness, to be used as a context manager.

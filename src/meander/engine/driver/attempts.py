@@ -48,6 +48,8 @@ class Attempts:
         design = Design.first([each.fingerprint for each in self.operators])
         self.conversion = conversion or StateConversion(design, log, coordinator.events, settings.copy_bytes)
         self.stopping = False
+        self.errors = 0
+        """For how many rows functions have raised since the query was started, in versions that are committed."""
         self._count = 0
         self._largest_bytes: int | None = None
 
@@ -65,8 +67,9 @@ class Attempts:
                 logger.warning("version %d, attempt %d: %s; trying again", version, self._count, problem)
                 self.forget_lost()
                 continue
-            problem = self._mend(result.reports, version) or problem
+            problem = self._mend(result.reports, version, batch) or problem
             if self._is_whole(result, version):
+                self._check_errors(result.reports, version)
                 self._largest_bytes = max(report.bytes for report in result.reports)
                 return result
         raise QueryFailed(
@@ -113,8 +116,12 @@ class Attempts:
         return Version(
             version, tuple(coordinator.participants), coordinator.record.now, coordinator.orders,
             tuple(self.event_time.frontiers), tuple(self.event_time.seen), coordinator.protocol.budget.copy_ms,
-            self.log, self.placement, self.settings, self.conversion, coordinator.record.state_bytes,
+            self.log, self.placement, self.settings, self.conversion, coordinator.record.state_bytes, self._errors_left,
         )  # fmt: skip
+
+    @property
+    def _errors_left(self) -> int | None:
+        return max(0, self.settings.errors - self.errors) if self.settings.on_error == "dead_letter" else None
 
     def _try(self, rows: Rows, version: Version) -> JobResult:
         """One attempt: one job, unless a worker's rows are too many to hand over at once.
@@ -162,7 +169,7 @@ class Attempts:
         )
         return self.jobs.run(rows, job)
 
-    def _mend(self, reports: Sequence[TaskReport], version: int) -> str | None:
+    def _mend(self, reports: Sequence[TaskReport], version: int, batch: int) -> str | None:
         """What went wrong in an attempt, None if nothing; raises where another attempt would not help."""
         problem = None
         for report in reports:
@@ -172,9 +179,10 @@ class Attempts:
             if fault.kind not in RETRIED:
                 where = f" in bin {fault.bin}" if fault.bin is not None else ""
                 name = self.operators[report.operator].name
+                way_out = self._way_out(fault.kind, batch)
                 raise QueryFailed(
                     f"{name} (operator {report.operator}, worker {report.worker}){where} failed in version {version}: "
-                    f"{fault.message}\n{fault.trace}".rstrip()
+                    f"{fault.message}{way_out}\n{fault.trace}".rstrip()
                 )
             problem = f"worker {report.worker}: {fault.message}"
             logger.warning("version %d, attempt %d: %s; trying again", version, self._count, problem)
@@ -183,6 +191,28 @@ class Attempts:
             if fault.kind == "place":
                 self.placement.misplaced(worker)
         return problem
+
+    def _way_out(self, kind: str, batch: int) -> str:
+        """What to do about a function that raises, as the end of a sentence."""
+        if kind == "errors":
+            return f"; functions have now raised for more than errors={self.settings.errors} rows since the start"
+        if kind != "user":
+            return ""
+        if self.settings.on_error == "dead_letter":
+            return "; it does not raise for any key alone, so that none can be set aside: correct the function"
+        last = self.log.last
+        is_whole = last is None or batch > last.batch  # a version without rows has nothing to skip
+        skipping = f" or skip_batch={batch}" if is_whole else ""
+        return f"; correct the function, or start with on_error='dead_letter'{skipping}"
+
+    def _check_errors(self, reports: Sequence[TaskReport], version: int) -> None:
+        """Raise where functions have raised too often, all workers taken together."""
+        count = self.errors + sum(report.errors for report in reports)
+        if count > self.settings.errors:
+            raise QueryFailed(
+                f"with version {version} functions have raised for {count} rows since the start, more than "
+                f"errors={self.settings.errors}; correct the function, or start again, where the count begins anew"
+            )
 
     def _is_whole(self, result: JobResult, version: int) -> bool:
         """Whether every worker of every operator has reported exactly once, for this attempt and each of its waves."""

@@ -327,6 +327,7 @@ class BatchLoop:
         for report in reports.reports:
             holdings.report(report.operator, WorkerId(report.worker), report.held)
         self.misrouted += reports.total("misrouted")
+        self.attempts.errors += reports.total("errors")
         self._last_work_s = self.clock.now_s()
         record.commit(commit.version, reports.counts())
         behind = self.stream.rows_behind() if self.stream is not None and self.monitor.is_watched else 0

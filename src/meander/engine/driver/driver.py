@@ -26,12 +26,14 @@ from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings, Owners
 from meander.migration.steps import Step
 from meander.operators.operator import BinnedOperator
+from meander.store import rebin as rebins
 from meander.store.design import Design
 from meander.store.evolution import Evolution, Judgement
 from meander.store.identity import Identity, check_spark_part
 from meander.store.location import Location
 from meander.store.manifest import Log
 from meander.store.rollback import finish
+from meander.store.skip import skip, wants_skip
 
 
 class Driver:
@@ -90,6 +92,7 @@ class Driver:
         self.attempts = Attempts(
             self.operators, jobs, self.placement, self.coordinator, self.event_time, log, settings, self.conversion
         )  # fmt: skip
+        self.attempts.errors = before.attempts.errors if before else 0
         self.monitor: Monitor = before.monitor if before else Monitor(self.operators, settings.bins)
         self.loop: BatchLoop = BatchLoop(
             self.attempts, self.monitor, self.clock, background, before.loop if before else None
@@ -173,6 +176,8 @@ def claim(
 
     judgement = judged()
     check_spark_part(log)
+    if settings.skip_batch is not None:
+        wants_skip(log, settings.skip_batch)
     driver = settled(log, judgement.change)
     identity.settle(location)
     judged()  # another first driver may have been quicker
@@ -183,10 +188,29 @@ def claim(
         driver = settled(log, judgement.change)
     for note in judgement.notes:
         logger.info("since the last start, %s", note, extra={"query": driver.name})
+    rebins.finish(location)
     finish(log)  # before Spark reads its logs
     driver.loop.delivery.recover()
     log.settle()
+    if settings.skip_batch is not None and _skip(driver, settings.skip_batch):
+        driver.close()
+        driver = settled(log, judgement.change)
+        driver.loop.delivery.recover()
+        log.settle()
+        driver.events.emit("skipped", version=log.index.version, batch=settings.skip_batch)
     return driver
+
+
+def _skip(driver: Driver, batch: int) -> bool:
+    """Leave out a batch, unless it was left out before; whether the log has gone on."""
+    log = driver.log
+    if not wants_skip(log, batch):
+        logger.info("batch %d is not skipped again: the next one is %d", batch, log.last.batch + 1 if log.last else 0)
+        return False
+    commit = skip(log, batch, [owner.tolist() for owner in driver.record.owners], driver.clock.wall_ms())
+    finish(log)
+    logger.warning("batch %d is skipped: version %d has the state before it", batch, commit.version)
+    return True
 
 
 def _spread(settings: Settings) -> Owners:

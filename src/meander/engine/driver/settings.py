@@ -20,7 +20,7 @@ class Settings:
     Args:
         checkpoint: folder.
         workers: how many workers own the bins.
-        bins: into how many slices the keys are cut, for good: a power of two.
+        bins: into how many slices the keys are cut: a power of two, which only `meander rebin` changes.
         snapshot_every: every bin is written whole at least once in so many versions.
         retain: how many old versions can still be read.
         retain_side: of how many versions late rows and dead letters are kept, at least.
@@ -30,6 +30,10 @@ class Settings:
         at_end: what event time does when an availableNow query has read everything: "hold", or "close": it goes to its
             end, so that all windows close and all timers fire. Rows of a later run are then late.
         executors_within_s: how long to wait for executors to come back before other workers take their bins over.
+        on_error: what becomes of a key's rows for which a function of yours raises: "fail", the query ends, or
+            "dead_letter", they are set aside with the traceback, and all other rows go on.
+        errors: after so many rows that are set aside so, since the start, the query ends all the same.
+        skip_batch: leave out this batch, which is the next one and can never succeed; once it was, the query goes on.
         attempts: how often one batch is tried when executors are lost.
         hand_over_bytes: a worker's batch above this goes over in several parts.
         copy_bytes: how much state a worker copies ahead in one version while bins move.
@@ -48,6 +52,9 @@ class Settings:
     idle_after_s: float = 1.0
     idle_time: str = "hold"
     at_end: str = "hold"
+    on_error: str = "fail"
+    errors: int = 1000
+    skip_batch: int | None = None
     attempts: int = 10
     executors_within_s: float = 60.0
     hand_over_bytes: int = 64 << 20
@@ -68,6 +75,9 @@ class Settings:
         whole("snapshot_every", self.snapshot_every, 1, 1 << 20)
         whole("retain", self.retain, 1, 1 << 30)
         whole("retain_side", self.retain_side, 1, 1 << 30)
+        whole("errors", self.errors, 1, 1 << 50)
+        if self.skip_batch is not None:
+            whole("skip_batch", self.skip_batch, 0)
         whole("attempts", self.attempts, 1, 100)
         whole("hand_over_bytes", self.hand_over_bytes, 1 << 16, 1 << 31)
         whole("copy_bytes", self.copy_bytes, 1, 1 << 50)
@@ -79,6 +89,8 @@ class Settings:
             raise InvalidOption(f"idle_time is 'hold' or 'wall', not {self.idle_time!r}")
         if self.at_end not in ("hold", "close"):
             raise InvalidOption(f"at_end is 'hold' or 'close', not {self.at_end!r}")
+        if self.on_error not in ("fail", "dead_letter"):
+            raise InvalidOption(f"on_error is 'fail' or 'dead_letter', not {self.on_error!r}")
         if self.name is not None and not re.fullmatch(r"[a-z0-9_-]{1,64}", self.name):
             raise InvalidOption(f"the name {self.name!r} may have only a-z, 0-9, _ and -, and at most 64 of them")
 

@@ -52,6 +52,7 @@ class Version:
         log, placement, settings: what is committed, where workers are, how the query runs.
         conversion: which state is in an older layout.
         state_bytes: the state of each bin, by operator.
+        errors: for so many rows functions may still raise; None where the first one ends the query.
     """
 
     number: int
@@ -66,6 +67,7 @@ class Version:
     settings: Settings
     conversion: StateConversion
     state_bytes: Sequence[NDArray[np.int64]]
+    errors: int | None = None
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -108,6 +110,7 @@ class Version:
             copy=tuple(map(int, copied)), copy_ms=self.copy_ms,
             snapshot=self._snapshot(share, owned) if wave[0] == 0 else None, wave=wave,
             frontier=self.frontiers[operator], previous=self.seen[operator], fsync=self.settings.fsync,
+            errors=self.errors,
             layouts=self.conversion.layouts(operator),
         )  # fmt: skip
 

@@ -47,7 +47,7 @@ class VersionProgress:
     Args:
         version, batch: its number, and that of Spark's batch.
         tick: 0 for a batch; otherwise it is the version of an idle stream, the so-many-th after that batch.
-        rows, late, dead: rows that came, of those the ones that came too late, and the ones that could not be used.
+        rows, late, dead: rows that came, of those the ones that came too late, and the dead letters.
         ended_ms: when it was committed, in milliseconds since 1970.
         emitted: rows that the last operator gave to the sink.
         flipped, copied, misrouted: bins that changed hands, bins that were copied ahead, rows that came to the wrong

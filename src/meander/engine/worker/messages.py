@@ -69,6 +69,7 @@ class Control(NamedTuple):
         wave: (k, n) says that only bins k, k + n, k + 2n, .. come this time.
         fsync: make what is written survive a loss of power.
         inline: output of at most so many bytes travels in the report.
+        errors: for so many rows a function may still raise, and they are set aside; None: the first one ends the query.
         layouts: all layouts of the operator's tables, oldest first, where some file is of an older one than the last.
     """
 
@@ -94,6 +95,7 @@ class Control(NamedTuple):
     wave: tuple[int, int] = (0, 1)
     fsync: bool = False
     inline: int = 1 << 20
+    errors: int | None = None
     layouts: tuple[Json, ...] = ()
 
     def to_bytes(self) -> bytes:
@@ -122,9 +124,9 @@ class Control(NamedTuple):
 class Fault:
     """Why a worker could not do its part.
 
-    `kind`: "user" (an exception in the user's function, with traceback and bin), "place" (the task ran elsewhere),
-    "stale" (a later attempt has begun), "reload" (the base is not what the driver thinks), "space", "damaged",
-    "other".
+    `kind`: "user" (an exception in the user's function, with traceback and bin), "errors" (too many of them to set
+    aside), "state" (it wrote state of other keys), "place" (the task ran elsewhere), "stale" (a later attempt has
+    begun), "reload" (the base is not what the driver thinks), "space", "damaged", "other".
     """
 
     kind: str
@@ -137,6 +139,8 @@ class TaskReport(NamedTuple):
     """What one worker of one operator did in one attempt; its files are named here or nowhere.
 
     Args:
+        rows, late, dead: the rows that came, those that came too late, and the dead letters; `errors` of these are
+            there because a function raised.
         newest: the newest event time of each input; empty where the operator has no event time or saw no row.
         trouble: why bins could not be copied; the version itself is not hurt by it.
         loads: the rows that came to each bin.
@@ -154,6 +158,7 @@ class TaskReport(NamedTuple):
     misrouted: int = 0
     late: int = 0
     dead: int = 0
+    errors: int = 0
     newest: tuple[int | None, ...] = ()
     delta: Json | None = None
     snapshot: Json | None = None

@@ -21,7 +21,9 @@ REPORT = "__report"
 BAD = "__bad"
 SLOT = "__slot"
 
-DEAD = pa.schema([("reason", pa.string()), ("row", pa.string())])
+DEAD = pa.schema([("kind", pa.string()), ("reason", pa.string()), ("row", pa.string())])
+UNUSABLE, FAILED, TIMER = "unusable", "failed", "timer"
+"""Kinds of dead letters: a row that could not be used; one of a key for which a function raised; a timer of such."""
 FINAL = pa.schema([("report", pa.string()), ("output", pa.binary())])
 
 
@@ -33,6 +35,11 @@ class Incoming:
     key_columns: list[pa.ChunkedArray]
     dead: pa.Table | None
     reports: list[str]
+
+    @property
+    def count(self) -> int:
+        """How many rows came, good and bad."""
+        return len(self.rows) + (0 if self.dead is None else len(self.dead))
 
 
 def table_of(chunks: Iterable[pa.Scalar], schema: pa.Schema) -> pa.Table:
@@ -53,7 +60,7 @@ def sort_out(rows: pa.Table, operator: BinnedOperator) -> Incoming:
     dead = None
     if reasons is not None:
         is_dead = pc.is_valid(reasons)
-        dead = _letters(rows.filter(is_dead), reasons.filter(is_dead))
+        dead = letters(UNUSABLE, rows.filter(is_dead), reasons.filter(is_dead))
         rows = rows.filter(pc.invert(is_dead))
     return Incoming(rows.select(operator.input.names), [rows[name] for name in operator.key.names], dead, reports)
 
@@ -66,8 +73,8 @@ def set_aside(rows: pa.Table, keys: Keys, problem: UnusableRows) -> tuple[pa.Tab
     count = distinct.size
     at = distinct.touch(keys)
     dead, good = np.flatnonzero(at < count), np.flatnonzero(at >= count)
-    letters = _letters(rows.take(pa.array(dead)), pa.array([reasons[each] for each in at[dead].tolist()], pa.string()))
-    return rows.take(pa.array(good)), keys.take(good), letters
+    mine = pa.array([reasons[each] for each in at[dead].tolist()], pa.string())
+    return rows.take(pa.array(good)), keys.take(good), letters(UNUSABLE, rows.take(pa.array(dead)), mine)
 
 
 def _reasons(rows: pa.Table, operator: BinnedOperator) -> pa.Array | None:
@@ -111,8 +118,8 @@ def _undecodable(column: pa.ChunkedArray) -> pa.Array | None:
     return pa.array([is_broken(data) for data in column.cast(pa.binary()).to_pylist()], pa.bool_())
 
 
-def _letters(rows: pa.Table, reasons: pa.Array) -> pa.Table:
-    """Dead letters: the reason, and the row as JSON."""
+def letters(kind: str, rows: pa.Table, reasons: pa.Array) -> pa.Table:
+    """Dead letters of a kind: the reason, and the row as JSON."""
     for at, field in enumerate(rows.schema):
         if pa.types.is_string(field.type):
             # Broken text is shown with its bad bytes replaced: a letter must be readable.
@@ -120,7 +127,7 @@ def _letters(rows: pa.Table, reasons: pa.Array) -> pa.Table:
                      for data in rows.column(at).cast(pa.binary()).to_pylist()]  # fmt: skip
             rows = rows.set_column(at, field, pa.array(texts, pa.string()))
     shown = [json.dumps(row, default=str) for row in rows.to_pylist()]
-    return pa.table([reasons, pa.array(shown, pa.string())], schema=DEAD)
+    return pa.table([pa.array([kind] * len(shown), pa.string()), reasons, pa.array(shown, pa.string())], schema=DEAD)
 
 
 def shown(schema: pa.Schema) -> pa.Schema:

@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 
 from meander.engine.worker.catch_up import Converters, catch_up, copy_ahead
 from meander.engine.worker.messages import Control, Fault, Json, Numbers, TaskReport, Token
+from meander.engine.worker.operate import Operation, StrangeState, UserError
 from meander.engine.worker.process import Host, spark_host
-from meander.engine.worker.rows import Incoming, Outgoing, set_aside, sort_out, table_of
+from meander.engine.worker.rows import Incoming, Outgoing, sort_out, table_of
 from meander.errors import Damaged, MeanderError, NoSpace, WrongPlace
 from meander.operators.custom import SIDE
-from meander.operators.operator import BinnedOperator, Now, Output, UnusableRows, failing_bin
-from meander.route.keys import Keys
+from meander.operators.operator import BinnedOperator, Now
 from meander.state.holding import Holding
 from meander.state.spec import BIN
 from meander.state.table import Table
@@ -51,14 +51,6 @@ INLINE_STATE_BYTES = 8192
 
 class Stale(MeanderError):
     """A later attempt has begun."""
-
-
-class UserError(MeanderError):
-    """The user's function raised."""
-
-    def __init__(self, trace: str, bin_: int | None) -> None:
-        super().__init__(trace.strip().rsplit("\n", 1)[-1])
-        self.trace, self.bin = trace, bin_
 
 
 @dataclass(frozen=True)
@@ -126,7 +118,8 @@ class OperatorTask:
                     table.restrict(turn)
                 return tables
 
-            answer, tables, dead = self._operate(incoming, keys, begin, now, control.bins)
+            operated = Operation(self.operator, begin, now, control.bins, control.errors).run(incoming, keys)
+            answer, tables, dead = operated.output, operated.tables, operated.dead
             watch.lap("operate")
             deltas = {name: table.delta() for name, table in tables.items()}
             _refuse_strangers(self.operator, deltas, owned)
@@ -142,11 +135,11 @@ class OperatorTask:
             watch.lap("copy")
             return TaskReport(
                 control.token, control.operator, control.worker, host.identity,
-                rows=incoming.rows.num_rows, bytes=incoming.rows.nbytes,
+                rows=incoming.count, bytes=incoming.rows.nbytes,
                 emitted=0 if answer.rows is None else answer.rows.num_rows,
                 misrouted=misrouted,
                 late=0 if answer.late is None else answer.late.num_rows,
-                dead=0 if dead is None else dead.num_rows,
+                dead=dead.num_rows, errors=operated.errors,
                 newest=answer.newest_by_input or (() if answer.newest is None else (answer.newest,)),
                 delta=delta, snapshot=snapshot, side=side, output=outgoing.path,
                 held=holding.held, copied=copied, trouble=trouble,
@@ -156,25 +149,6 @@ class OperatorTask:
                 state_rows=holding.rows() * owned, state_bytes=holding.bytes() * owned,
                 spent_ms=watch.done(),
             )  # fmt: skip
-
-    def _operate(
-        self, incoming: Incoming, keys: Keys, begin: Callable[[], dict[str, Table]], now: Now, bins: int
-    ) -> tuple[Output, dict[str, Table], pa.Table | None]:
-        """The operator's answer, the tables it has changed, and all dead letters: those that it makes, too."""
-        rows, dead = incoming.rows, incoming.dead
-        while True:
-            tables = begin()
-            try:
-                return self.operator.run(rows, keys, tables, now), tables, dead
-            except Exception as problem:
-                letters = None
-                if isinstance(problem, UnusableRows):
-                    rows, keys, letters = set_aside(rows, keys, problem)
-                if letters is None or not letters.num_rows:
-                    trace = traceback.format_exc()
-                    bin_ = failing_bin(self.operator, rows, keys, begin, now, bins)
-                    raise UserError(trace, bin_) from None
-                dead = letters if dead is None else pa.concat_tables([dead, letters])
 
 
 @lru_cache(maxsize=8)
@@ -262,12 +236,12 @@ def _refuse_strangers(operator: BinnedOperator, deltas: Mapping[str, pa.Table], 
         strange = bins[~owned[bins]]
         if strange.size:
             reason = f"it wrote to table {name!r} under a key of bin {strange[0]}, which another worker owns"
-            raise UserError(f"{reason}; write state only under keys of the rows and timers given", int(strange[0]))
+            raise StrangeState(f"{reason}; write state only under keys of the rows and timers given", int(strange[0]))
 
 
 def fault_of(problem: Exception) -> Fault:
     """How an exception is told to the driver."""
-    kinds = {UserError: "user", WrongPlace: "place", Stale: "stale", NoSpace: "space", Damaged: "damaged"}
+    kinds = {WrongPlace: "place", Stale: "stale", NoSpace: "space", Damaged: "damaged"}
     kind = next((name for error, name in kinds.items() if isinstance(problem, error)), "other")
     kind = getattr(problem, "fault", kind)
     if isinstance(problem, UserError):
