@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meander.errors import InvalidOption
+from meander.warmth import warm_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +68,7 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
     running = SparkSession.getActiveSession()
     if running is None:
         check_java()
+        warm_beside()  # while the JVM starts
     builder = SparkSession.builder.appName(app).master(master or os.environ.get("MEANDER_MASTER", "local[2]"))
     chosen = {**CHOSEN, **{name: value for name, (value, _) in REQUIRED.items()}}
     # Python workers are started with this Python; without it, with whatever python3 is first on their path.
