@@ -21,6 +21,7 @@ The packages, inner ones first; each may use only those above it:
 
     errors, types, options,   what can go wrong; bins, workers, moves; reading what users give; time;
     clock, kernel, progress   compiled inner loops; how far long work is;
+    kernel_cache, warmth      those loops on disk, compiled by one process at a time; whether they are there
     pictures, logs            what notebooks show of a value; what records of the log are about
     measure                   load imbalance, waiting time
     planning                  what to move           scheduling    in which steps

@@ -14,6 +14,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
+LIGHT_CALLS = 3
+"""So many small jobs of a kernel are interpreted before it pays to have it compiled."""
+
 
 class _Thread(threading.local):
     interprets = False
@@ -28,7 +31,7 @@ class Kernel(Generic[Args, Result]):
     def __init__(self, function: Callable[Args, Result]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self._was_called = False
+        self._light_calls = 0
 
     def __call__(self, *args: Args.args, **options: Args.kwargs) -> Result:
         """Run the kernel, compiled."""
@@ -36,30 +39,25 @@ class Kernel(Generic[Args, Result]):
         return run(*args, **options)
 
     def lightly(self, *args: Args.args, **options: Args.kwargs) -> Result:
-        """Run a small job: by the interpreter the first time, which takes less than loading the compiled kernel.
+        """Run a small job: by the interpreter the first times, which take less than compiling or loading the kernel.
 
         Only for kernels that do the same in plain Python: no integers that are meant to overflow.
         """
-        if self._was_called or "compiled" in vars(self):
+        if self._light_calls == LIGHT_CALLS or "compiled" in vars(self):
             return self(*args, **options)
-        self._was_called = True
-        _this_thread.interprets = True
+        self._light_calls += 1
+        before, _this_thread.interprets = _this_thread.interprets, True
         try:
             return self.function(*args, **options)
         finally:
-            _this_thread.interprets = False
+            _this_thread.interprets = before
 
     @functools.cached_property
     def compiled(self) -> Callable[Args, Result]:
         """The compiled function."""
-        import numba
+        from meander.kernel_cache import dispatcher
 
-        try:
-            function: object = numba.njit(cache=True)(self.function)
-        except RuntimeError:
-            # Nowhere to write: neither the package's folder nor the user's cache. It costs a compilation per process.
-            function = numba.njit(self.function)
-        return cast(Callable[Args, Result], function)
+        return cast(Callable[Args, Result], dispatcher(self.function))
 
     @property
     def _numba_type_(self) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meander.errors import InvalidOption
+from meander.warmth import warm_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +80,7 @@ def session(master: str | None = None, app: str = "meander", **settings: object)
         chosen[setting] = text
     if running is None:
         check_java()
+        warm_beside()  # while the JVM starts
     else:
         check(running, "a Spark session runs already, and it", "stop it (spark.stop()) and call me.session() again")
     for name, value in chosen.items():

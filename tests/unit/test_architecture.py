@@ -135,6 +135,7 @@ OF_SPARK = {"_jvm", "_jsc", "_jdf", "_jc", "_jsq", "_jsparkSession", "_gateway",
 
 EXCEPTIONS = {
     "src/meander/kernel.py": {"_numba_type_"},  # Numba asks for it by this name
+    "src/meander/kernel_cache.py": {"_cache"},  # Numba has no other place for it
     # Programs on plain Spark that Meander is compared with, and what a cluster is looked at with.
     "lab/src/meander_lab/benchmarks/engine_peers.py": OF_SPARK,
     "lab/src/meander_lab/benchmarks/migrate.py": {"_ActionType"},

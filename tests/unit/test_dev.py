@@ -70,7 +70,7 @@ DESTRUCTIVE = ["matrix", "tests/fault"]
 )
 def test_every_part_runs_once_in_one_of_two_lanes_and_it_is_said_which_failed(which, parts, fails, said):
     stub = 'which=$1; fails=$2; set --; source "$0" >/dev/null; in_venv() { echo "$*"; [[ $* != *"$fails"* ]]; }; '
-    stub += "have_venv() { :; }; have_java() { :; }; have_archive() { :; }; "
+    stub += "have_venv() { :; }; have_java() { :; }; have_kernels() { :; }; have_archive() { :; }; "
     done = subprocess.run(
         ["bash", "-c", f'{stub} test_all "$which"', DEV, which, fails], capture_output=True, text=True
     )

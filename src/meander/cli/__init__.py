@@ -6,6 +6,7 @@ Plans, moves and figures come from the other packages; nothing that decides may 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     from meander.cli.commands import app
 
+    _say_what_compiles()
     try:
         result = app(args=arguments, prog_name="meander", standalone_mode=False)
         if sys.stdout is not None:
@@ -51,6 +53,16 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 2
     except typer.Abort:
         return 130
+
+
+def _say_what_compiles() -> None:
+    """One line on standard error where a command waits for kernels to be compiled."""
+    logger = logging.getLogger("meander.kernels")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("meander: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
 
 
 def _forget_output() -> None:

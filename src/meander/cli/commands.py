@@ -18,6 +18,7 @@ from meander.cli.planners import show_planners
 from meander.cli.read import json_from, numbers_from, options_from
 from meander.cli.rows import read
 from meander.cli.upkeep import backup, rebin, repair, rollback, verify, versions
+from meander.cli.warm import warm
 from meander.errors import InvalidProblem
 from meander.options import Plugins, chosen, listed
 
@@ -183,7 +184,7 @@ def schedules(format: show.FORMAT = None) -> None:
     show.console().print(table)
 
 
-for _function in (inspect, read, versions, verify, backup, rollback, rebin, repair, mtm):
+for _function in (inspect, read, versions, verify, backup, rollback, rebin, repair, mtm, warm):
     app.command()(_function)
 app.add_typer(native, name="native")
 for _name, _command in sorted(Plugins[Any]("meander.commands").items()):

@@ -13,9 +13,11 @@ from rich.live import Live
 from rich.text import Text
 
 from meander.cli import show
+from meander.cli.quiet import without_start_up_warnings
 from meander.engine.driver.version_progress import VersionProgress
 from meander.errors import QueryFailed
 from meander.pictures import many
+from meander.warmth import is_warm
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -46,8 +48,11 @@ def run_demo(console: Console, master: str, seconds: float, through: list[int], 
     import meander as me
 
     console.print(f"Starting Spark on {master} ..")
-    spark = me.session(master, app="meander-demo", spark__ui__enabled=False, spark__sql__shuffle__partitions=2)
-    spark.sparkContext.setLogLevel("ERROR")
+    if not is_warm():
+        console.print("Compiling inner loops beside, once for this machine: the first batch waits for some of them.")
+    with without_start_up_warnings():
+        spark = me.session(master, app="meander-demo", spark__ui__enabled=False, spark__sql__shuffle__partitions=2)
+        spark.sparkContext.setLogLevel("ERROR")
     try:
         with tempfile.TemporaryDirectory(prefix="meander-demo-") as folder:
             source = spark.readStream.format("rate").option("rowsPerSecond", rate).load()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +18,8 @@ from meander.pictures import many
 from meander.planning import Plan
 from meander.scheduling import Step
 from meander.types import Bytes, WorkerId, runs
+
+Each = TypeVar("Each")
 
 
 class AnswerFormat(StrEnum):
@@ -46,6 +49,12 @@ def print_json(value: Any) -> None:
 def console() -> Console:
     """A console on standard output; plain text where that is not a terminal."""
     return Console(highlight=False)
+
+
+def followed(what: str, steps: Iterable[Each], total: int) -> Iterable[Each]:
+    """The steps one after the other, with a bar on standard error where that is a terminal."""
+    errors = Console(stderr=True)
+    yield from track(steps, what, total, console=errors, transient=True, disable=not errors.is_terminal)
 
 
 def new_table(*columns: str, title: str = "", **style: Any) -> Table:

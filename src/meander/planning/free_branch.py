@@ -19,15 +19,15 @@ TEAM = 5
 STRANGERS, NATIVES = 24, 6
 """Bins looked at together: moved ones of the whole team, and of each of the team those cheapest to move."""
 
-NODES = 1000
-"""Nodes of one search."""
+NODES = np.int64(1000)
+"""Nodes of one search; for a plain number Numba would compile one more variant of it."""
 
 LOTS = 2**31 - 1
 
 
 @kernel
 def branch(
-    load: Floats, state: Floats, home: Ints, room: Floats, ceiling: float, nodes: int
+    load: Floats, state: Floats, home: Ints, room: Floats, ceiling: float, nodes: int | np.int64
 ) -> tuple[Ints, float, int]:
     """Return the cheapest assignment below `ceiling` bytes, its cost, and the nodes visited.
 
@@ -35,30 +35,37 @@ def branch(
     as fewer than `nodes` nodes were visited. `home` is NOWHERE for bins whose owner leaves: they cost nothing here.
     """
     m, n = load.size, room.size
-    order = np.argsort(-load, kind="mergesort")
+    order = _ascending(-load)
     place = np.empty(m, dtype=np.int64)
-    for d in range(m):
-        place[order[d]] = d
+    for i in range(m):
+        place[order[i]] = i
     rest = np.zeros(m + 1)
-    for d in range(m - 1, -1, -1):
-        rest[d] = rest[d + 1] + load[order[d]]
+    for i in range(m - 1, -1, -1):
+        rest[i] = rest[i + 1] + load[order[i]]
     lightest = load[order[m - 1]] if m else 0.0
     # Each worker's own bins, the cheapest per load first, and the place of the last of them.
-    ratio = state / load
+    ratio = np.empty(m)
+    for j in range(m):
+        ratio[j] = state[j] / load[j]
     own, start = _own_bins(ratio, home, n)
-    last = np.full(n, -1, dtype=np.int64)
+    last = np.empty(n, dtype=np.int64)
+    for k in range(n):
+        last[k] = -1
     waiting = np.zeros(n)
     for j in range(m):
         if home[j] >= 0:
             last[home[j]] = max(last[home[j]], place[j])
             waiting[home[j]] += load[j]
-    alike = np.arange(n)
+    alike = np.empty(n, dtype=np.int64)
     for k in range(n):
+        alike[k] = k
         for i in range(k):
             if room[i] == room[k]:
                 alike[k] = i
                 break
-    grain = 2.0**40 / np.maximum(room, 1e-300)
+    grain = np.empty(n)
+    for k in range(n):
+        grain[k] = 1099511627776.0 / max(room[k], 1e-300)  # 2**40
     slots = 1024
     while slots < nodes and slots < 1 << 17:
         slots *= 2
@@ -67,17 +74,20 @@ def branch(
 
     used, bound = np.zeros(n), np.zeros(n)
     for k in range(n):
-        bound[k] = _shed(k, used[k], waiting[k], -1, room, load, state, ratio, own, start, place)
+        bound[k] = _shed(k, used[k], waiting[k], np.int64(-1), room, load, state, ratio, own, start, place)
     cost = np.zeros(m + 1)
     total = np.zeros(m + 1)
-    total[0] = bound.sum()
+    for k in range(n):
+        total[0] += bound[k]
     child, child_bound = np.empty((m + 1, n), dtype=np.int64), np.empty((m + 1, n))
     count, turn = np.zeros(m + 1, dtype=np.int64), np.zeros(m + 1, dtype=np.int64)
     kept_used, kept_home, kept_target = np.empty(m + 1), np.empty(m + 1), np.empty(m + 1)
-    slot = np.full(m + 1, NOWHERE, dtype=np.int64)
-    best, best_at = ceiling, np.full(m, NOWHERE, dtype=np.int64)
+    slot, best_at = np.empty(m + 1, dtype=np.int64), np.empty(m, dtype=np.int64)
+    for i in range(m):
+        slot[i] = best_at[i] = NOWHERE
+    best = ceiling
 
-    visited, d, fresh = 0, 0, True
+    visited, d, fresh = 0, np.int64(0), True  # a plain 0 would have two variants of what it is given to compiled
     while d >= 0:
         if fresh:
             fresh = False
@@ -147,7 +157,10 @@ def branch(
             if t != h:
                 bound[t] = _shed(t, used[t], waiting[t], d, room, load, state, ratio, own, start, place)
             cost[d + 1] = cost[d] + (state[b] if t != h and h >= 0 else 0.0)
-            total[d + 1] = cost[d + 1] + bound.sum()
+            sum_ = 0.0
+            for k in range(n):
+                sum_ += bound[k]
+            total[d + 1] = cost[d + 1] + sum_
             d += 1
             fresh = True
         else:
@@ -163,6 +176,19 @@ def branch(
 
 
 @kernel
+def _ascending(values: Floats) -> Ints:
+    """The places of the values, the lowest first, equal ones as they come. For few values, as one search has."""
+    order = np.empty(values.size, dtype=np.int64)
+    for i in range(values.size):
+        at = i
+        while at > 0 and values[order[at - 1]] > values[i]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = i
+    return order
+
+
+@kernel
 def _own_bins(ratio: Floats, home: Ints, n: int) -> tuple[Ints, Ints]:
     """Each worker's own bins, the cheapest per load first, as one list and where each worker's part starts."""
     start = np.zeros(n + 1, dtype=np.int64)
@@ -173,7 +199,7 @@ def _own_bins(ratio: Floats, home: Ints, n: int) -> tuple[Ints, Ints]:
         start[k + 1] += start[k]
     own = np.empty(start[n], dtype=np.int64)
     fill = start[:n].copy()
-    for j in np.argsort(ratio, kind="mergesort"):
+    for j in _ascending(ratio):
         if home[j] >= 0:
             own[fill[home[j]]] = j
             fill[home[j]] += 1
@@ -185,7 +211,7 @@ def _shed(
     k: int,
     used: float,
     waiting: float,
-    d: int,
+    d: int | np.int64,
     room: Floats,
     load: Floats,
     state: Floats,
@@ -235,7 +261,7 @@ def _wasted(used: Floats, room: Floats, lightest: float, rest: float) -> bool:
 
 @kernel
 def _known(
-    d: int, cost: float, used: Floats, grain: Floats, last: Ints, alike: Ints, seen: Ints, seen_cost: Floats
+    d: int | np.int64, cost: float, used: Floats, grain: Floats, last: Ints, alike: Ints, seen: Ints, seen_cost: Floats
 ) -> bool:
     """Whether the same loads were reached before at no higher cost; else remember them."""
     n = used.size
@@ -257,15 +283,14 @@ def _known(
 
 @kernel
 def rework(
-    load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats, cost: float, nodes: int
+    load: Floats, state: Floats, home: Ints, order: Ints, dearest: Ints, at: Ints, free: Floats, cost: float, nodes: int
 ) -> tuple[float, int]:
-    """Search anew around each moved bin, in place; return the bytes moved then and the nodes visited.
+    """Search anew around each moved bin, the `dearest` first, in place; return the bytes moved then and nodes visited.
 
     A team is the bin's home, the place where it is now and others drawn by lot. Of the team's bins, the moved
     ones and those cheapest to move may go anywhere within the team; the others stay. It ends when `nodes` are spent.
     """
     m, n = load.size, free.size
-    dearest = np.argsort(-state, kind="mergesort")
     core, natives = np.empty(m, dtype=np.int64), np.empty(n, dtype=np.int64)
     team, member = np.empty(min(TEAM, n), dtype=np.int64), np.empty(n, dtype=np.int64)
     lot, visited, before = np.int64(1), 0, -1
@@ -276,7 +301,8 @@ def rework(
                 continue
             if visited >= nodes:
                 break
-            member[:] = NOWHERE
+            for w in range(n):
+                member[w] = NOWHERE
             team[0], team[1] = home[j], at[j]
             member[home[j]], member[at[j]] = 0, 1
             lot = _next(lot)
@@ -293,7 +319,8 @@ def rework(
                 if member[at[i]] >= 0 and at[i] != home[i] and (size < STRANGERS or i == j):
                     core[size] = i
                     size += 1
-            natives[:] = 0
+            for w in range(n):
+                natives[w] = 0
             for i in order:
                 k = at[i]
                 if member[k] >= 0 and home[i] == k and natives[k] < NATIVES:
@@ -301,14 +328,18 @@ def rework(
                     core[size] = i
                     size += 1
             some = core[:size]
-            lodging, room, old = np.empty(size, dtype=np.int64), free[team], 0.0
+            lodging, room, old = np.empty(size, dtype=np.int64), np.empty(team.size), 0.0
+            weights, bytes_ = np.empty(size), np.empty(size)
+            for x in range(team.size):
+                room[x] = free[team[x]]
             for x in range(size):
                 i = some[x]
+                weights[x], bytes_[x] = load[i], state[i]
                 lodging[x] = member[home[i]] if home[i] >= 0 else NOWHERE
                 room[member[at[i]]] += load[i]
                 if lodging[x] >= 0 and home[i] != at[i]:
                     old += state[i]
-            to, new, visits = branch(load[some], state[some], lodging, room, old, NODES)
+            to, new, visits = branch(weights, bytes_, lodging, room, old, NODES)
             visited += visits + size + m // 64  # what it takes to find them counts too
             if new < old * SAME:
                 cost += new - old

@@ -15,18 +15,46 @@ from meander.planning.free_case import NOWHERE, SAME, Floats, Ints
 
 Flags = NDArray[np.bool_]
 
-COVER_STEPS = 2000
-"""Steps of a search for the cheapest cover that is only part of a larger one."""
+COVER_STEPS, RESETTLE_STEPS = np.int64(2000), np.int64(100)
+"""Steps of searches that are only part of a larger one. For plain numbers Numba would compile one more variant."""
 
 
-@kernel
 def by_bytes_per_load(load: Floats, state: Floats) -> Ints:
     """The bins, those that free the most load per byte first."""
-    return np.argsort(state / load, kind="mergesort")
+    return np.argsort(state / load, kind="stable")
+
+
+def descending(values: Floats) -> Ints:
+    """The bins by these values, the highest first."""
+    return np.argsort(-values, kind="stable")
 
 
 @kernel
-def cheapest_cover(load: Floats, state: Floats, need: float, steps: int) -> tuple[Flags, float]:
+def _taken(values: Floats, which: Ints) -> Floats:
+    some = np.empty(which.size)
+    for i in range(which.size):
+        some[i] = values[which[i]]
+    return some
+
+
+@kernel
+def _sort(values: Floats) -> None:
+    """Sort in place, ascending."""
+    gap = 1
+    while gap < values.size // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, values.size):
+            value, at = values[i], i
+            while at >= gap and values[at - gap] > value:
+                values[at] = values[at - gap]
+                at -= gap
+            values[at] = value
+        gap //= 3
+
+
+@kernel
+def cheapest_cover(load: Floats, state: Floats, need: float, steps: int | np.int64) -> tuple[Flags, float]:
     """Return bins of few bytes that weigh `need` or more, and a lower bound of the bytes of any such bins.
 
     The bins come by ascending bytes per load and weigh enough together. The search is depth first with Martello and
@@ -40,8 +68,11 @@ def cheapest_cover(load: Floats, state: Floats, need: float, steps: int) -> tupl
         weight[i + 1] = weight[i] + load[i]
         bytes_[i + 1] = bytes_[i] + state[i]
     rest, cost = np.empty(m + 1), np.empty(m + 1)
-    taken, best = np.zeros(m, dtype=np.bool_), np.ones(m, dtype=np.bool_)
-    all_taken = np.ones(m + 1, dtype=np.bool_)
+    taken, best, all_taken = np.zeros(m, np.bool_), np.empty(m, np.bool_), np.empty(m + 1, np.bool_)
+    for i in range(m + 1):
+        all_taken[i] = True
+        if i < m:
+            best[i] = True
     best_cost = np.inf
     rest[0], cost[0] = need, 0.0
     i, step = 0, 0
@@ -50,8 +81,8 @@ def cheapest_cover(load: Floats, state: Floats, need: float, steps: int) -> tupl
         covered = rest[i] <= 0 or (i == m and all_taken[m])
         if covered and cost[i] < best_cost:
             best_cost = cost[i]
-            best[:i] = taken[:i]
-            best[i:] = False
+            for k in range(m):
+                best[k] = k < i and taken[k]
         hopeless = covered or weight[m] - weight[i] < rest[i] * SAME
         if not hopeless:
             low, high = i, m - 1
@@ -90,12 +121,14 @@ def cheapest_cover(load: Floats, state: Floats, need: float, steps: int) -> tupl
 @kernel
 def _floor_by_count(load: Floats, state: Floats, need: float) -> float:
     """The bytes of the smallest bins, as many as are needed even of the heaviest: sharp where all weigh the same."""
-    bytes_ = np.sort(state)
+    bytes_, weights = state.copy(), load.copy()
+    _sort(bytes_)
+    _sort(weights)
     cost, nothing = 0.0, need * (1 - SAME)
-    for i, weight in enumerate(-np.sort(-load)):
+    for i in range(load.size):
         if need <= nothing:
             break
-        need -= weight
+        need -= weights[load.size - 1 - i]
         cost += bytes_[i]
     return cost
 
@@ -123,16 +156,21 @@ def shed(load: Floats, state: Floats, home: Ints, room: Floats, order: Ints, ste
     for k in range(n):
         if free[k] < 0:
             mine = own[start[k] : start[k + 1]]
-            out, floor[k] = cheapest_cover(load[mine], state[mine], -free[k], steps)
-            at[mine[out]] = NOWHERE
+            out, floor[k] = cheapest_cover(_taken(load, mine), _taken(state, mine), -free[k], steps)
             # Summed anew: the difference of large sums would be too coarse for a slow worker's small room.
-            free[k] = room[k] - load[mine[~out]].sum()
+            stays = 0.0
+            for i in range(mine.size):
+                if out[i]:
+                    at[mine[i]] = NOWHERE
+                else:
+                    stays += load[mine[i]]
+            free[k] = room[k] - stays
     return at, free, floor
 
 
 @kernel
 def settle(
-    load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats, ceiling: float, steps: int
+    load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats, ceiling: float, steps: int | np.int64
 ) -> float:
     """Place every bin that is NOWHERE, in place, and return the bytes moved then; infinity if it fails.
 
@@ -188,7 +226,9 @@ def settle(
 def _where_to_eject(j: int, load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats) -> int:
     """The worker where making room for bin j costs the fewest bytes, by a quick estimate; NOWHERE if there is none."""
     n = free.size
-    weight, greedy, single = np.zeros(n), np.zeros(n), np.full(n, np.inf)
+    weight, greedy, single = np.zeros(n), np.zeros(n), np.empty(n)
+    for k in range(n):
+        single[k] = np.inf
     for strangers in (True, False):
         for i in order:
             k = at[i]
@@ -225,24 +265,30 @@ def _ejected(j: int, target: int, load: Floats, state: Floats, home: Ints, order
     need = load[j] - free[target]
     if weight < need:
         return some[:0]
-    price = np.where(home[some] == target, state[some], 0.0)
-    out, _ = cheapest_cover(load[some], price, need, COVER_STEPS)
-    ejected: Ints = some[out]
-    for i in ejected:
-        at[i] = NOWHERE
-        free[target] += load[i]
-    return ejected
+    price = _taken(state, some)
+    for x in range(size):
+        if home[some[x]] != target:
+            price[x] = 0.0
+    out, _ = cheapest_cover(_taken(load, some), price, need, COVER_STEPS)
+    count = 0
+    for x in range(size):
+        if out[x]:
+            i = some[x]
+            some[count] = i
+            count += 1
+            at[i] = NOWHERE
+            free[target] += load[i]
+    return some[:count]
 
 
 @kernel
 def improve(
-    load: Floats, state: Floats, home: Ints, order: Ints, at: Ints, free: Floats, cost: float, tries: int
+    load: Floats, state: Floats, home: Ints, order: Ints, dearest: Ints, at: Ints, free: Floats, cost: float, tries: int
 ) -> float:
-    """Bring moved bins home, the dearest first, as long as that saves bytes, in place; return the bytes moved then.
+    """Bring moved bins home, the `dearest` first, as long as that saves bytes, in place; return the bytes moved then.
 
     Where there is no room at home, cheaper bins are ejected there and settled elsewhere; that is tried `tries` times.
     """
-    dearest = np.argsort(-state, kind="mergesort")
     while True:
         before = cost
         for j in dearest:
@@ -265,40 +311,46 @@ def improve(
             if _ejected(j, h, load, state, home, order, at, free).size:
                 at[j] = h
                 free[h] -= load[j]
-                price = settle(load, state, home, order, at, free, cost * SAME, 100)
+                price = settle(load, state, home, order, at, free, cost * SAME, RESETTLE_STEPS)
             if price < np.inf:
                 cost = price
             else:
-                at[:], free[:] = kept_at, kept_free
+                for i in range(at.size):
+                    at[i] = kept_at[i]
+                for k in range(free.size):
+                    free[k] = kept_free[k]
         if cost >= before * SAME or tries == 0:
             return cost
 
 
 @kernel
 def flatten(
-    load: Floats, state: Floats, home: Ints, at: Ints, used: Floats, speed: Floats, enough: float, steps: int
-) -> float:
+    load: Floats, state: Floats, home: Ints, heaviest: Ints, at: Ints, used: Floats, speed: Floats, enough: float,
+    steps: int,
+) -> float:  # fmt: skip
     """Even out an assignment, in place, until no load per speed exceeds `enough`; return the highest then.
 
-    First every bin that is NOWHERE goes where it weighs least, the heaviest first. Then the worst off gives a bin to
+    First every bin that is NOWHERE goes where it weighs least, the `heaviest` first. Then the worst off gives a bin to
     someone, or swaps one, so that the worse of the two is as well off as can be, and at equal merit for the fewest
     bytes. It ends early where that does not help, or after looking at `steps` pairs of bins. `used` is the load of
     each slot.
     """
     m, n = load.size, speed.size
-    for j in np.argsort(-load, kind="mergesort"):
+    for j in heaviest:
         if at[j] == NOWHERE:
             target = 0
-            for k in range(1, n):
-                if (used[k] + load[j]) / speed[k] < (used[target] + load[j]) / speed[target]:
-                    target = k
+            for l in range(1, n):
+                if (used[l] + load[j]) / speed[l] < (used[target] + load[j]) / speed[target]:
+                    target = l
             at[j] = target
             used[target] += load[j]
     own = np.empty(m, dtype=np.int64)
     step = 0
     while True:
-        k = int(np.argmax(used / speed))
-        worst = float(used[k] / speed[k])
+        k, worst = np.int64(0), float(used[0] / speed[0])
+        for l in range(1, n):
+            if used[l] / speed[l] > worst:
+                k, worst = np.int64(l), float(used[l] / speed[l])
         if worst <= enough or step > steps:
             return worst
         size = 0
@@ -341,6 +393,6 @@ def flatten(
 
 
 @kernel
-def _price(j: int, k: int, state: Floats, home: Ints) -> float:
+def _price(j: int, k: int | np.int64, state: Floats, home: Ints) -> float:
     """The bytes it costs that bin j is at slot k."""
     return float(state[j]) if home[j] >= 0 and home[j] != k else 0.0

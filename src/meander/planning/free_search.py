@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
+from meander.kernel import Kernel
 from meander.planning import free_branch, free_kernel
 from meander.planning.free_case import NOWHERE, SAME, Floats, FreeCase, Ints, whole_grains
 from meander.planning.problem import ROUNDING, Problem
@@ -40,7 +41,12 @@ MANY = 1000
 FEW = 16
 """Choices whose most even assignment is looked for."""
 
+LIGHT = 2048
+"""Bins times workers up to which the first plans of a process do without compiled kernels where they can."""
+
 Workers = tuple[WorkerId, ...]
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
 
 
 class Candidate(NamedTuple):
@@ -66,14 +72,15 @@ def first(case: FreeCase, ceiling: float) -> Candidate:
         return Candidate(case, None, math.inf, math.inf)
     load, state, home = case.load, case.state, case.home
     order = free_kernel.by_bytes_per_load(load, state)
-    at, free, floors = free_kernel.shed(load, state, home, case.room, order, SHED_STEPS)
+    at, free, floors = _light(free_kernel.shed, case)(load, state, home, case.room, order, SHED_STEPS)
     floor = case.forced + float(floors.sum())
     if floor >= ceiling * SAME:
         return Candidate(case, None, math.inf, floor)
-    cost = free_kernel.settle(load, state, home, order, at, free, math.inf, 4 * load.size + 100)
+    cost = _light(free_kernel.settle, case)(load, state, home, order, at, free, math.inf, 4 * load.size + 100)
     if math.isinf(cost):
         return even_out(case, at, floor)
-    free_kernel.improve(load, state, home, order, at, free, cost, _tries(case))
+    dearest = free_kernel.descending(state)
+    _light(free_kernel.improve, case)(load, state, home, order, dearest, at, free, cost, _tries(case))
     return Candidate(case, at, case.cost(at), floor)
 
 
@@ -81,7 +88,8 @@ def even_out(case: FreeCase, at: Ints, floor: float) -> Candidate:
     """Make an assignment of this one, in which bins may be NOWHERE or loads too high, by moves and swaps."""
     at = at.copy()
     used = case.held + np.bincount(at[at != NOWHERE], case.load[at != NOWHERE], minlength=case.speed.size)
-    free_kernel.flatten(case.load, case.state, case.home, at, used, case.speed, case.limit, EVEN_STEPS)
+    heaviest = free_kernel.descending(case.load)
+    free_kernel.flatten(case.load, case.state, case.home, heaviest, at, used, case.speed, case.limit, EVEN_STEPS)
     return better(case, at, floor) if case.keeps_cap(at) else Candidate(case, None, math.inf, floor)
 
 
@@ -100,8 +108,10 @@ def loosened(case: FreeCase, floor: float) -> Candidate:
 def better(case: FreeCase, at: Ints, floor: float) -> Candidate:
     """Bring moved bins home as long as that saves bytes."""
     at = at.copy()
-    order = free_kernel.by_bytes_per_load(case.load, case.state)
-    free_kernel.improve(case.load, case.state, case.home, order, at, _free(case, at), case.chosen(at), _tries(case))
+    load, state, home, free = case.load, case.state, case.home, _free(case, at)
+    order, dearest = free_kernel.by_bytes_per_load(load, state), free_kernel.descending(state)
+    improve = _light(free_kernel.improve, case)
+    improve(load, state, home, order, dearest, at, free, case.chosen(at), _tries(case))
     return Candidate(case, at, case.cost(at), floor)
 
 
@@ -120,11 +130,16 @@ def best(candidate: Candidate, ceiling: float, nodes: int) -> tuple[Candidate, i
     if candidate.at is not None:
         at = candidate.at.copy()
         order = free_kernel.by_bytes_per_load(load, state)
-        bytes_ = case.chosen(at)
-        _, visits = free_branch.rework(load, state, home, order, at, _free(case, at), bytes_, nodes - visited)
+        dearest, bytes_ = free_kernel.descending(state), case.chosen(at)
+        _, visits = free_branch.rework(load, state, home, order, dearest, at, _free(case, at), bytes_, nodes - visited)
         visited += visits
         candidate = better(case, at, candidate.floor)
     return candidate, visited
+
+
+def _light(step: Kernel[Args, Result], case: FreeCase) -> Callable[Args, Result]:
+    """The step by the interpreter in the first plans of a process, where that takes less than compiling it."""
+    return step.lightly if case.load.size * case.room.size <= LIGHT else step
 
 
 def _free(case: FreeCase, at: Ints) -> Floats:
@@ -159,7 +174,8 @@ def level(case: FreeCase, nodes: int) -> Level:
     """
     load, speed = case.load, case.speed
     at = np.full(load.size, NOWHERE, dtype=np.int64)
-    free_kernel.flatten(load, case.state, case.home, at, case.held.copy(), speed, 0.0, EVEN_STEPS)
+    heaviest = free_kernel.descending(load)
+    free_kernel.flatten(load, case.state, case.home, heaviest, at, case.held.copy(), speed, 0.0, EVEN_STEPS)
     height, low = _height(case, at), _floor(case)
     while low < height * (1 - ROUNDING):
         # Halve what is in doubt, but not without end: that nothing lies just below `height` has to be proven only once.
@@ -251,7 +267,8 @@ def _price_of_leaving(problem: Problem) -> dict[WorkerId, float]:
     speed = math.fsum(problem.capacity(w) for w in problem.survivors) * problem.wanted / len(problem.survivors)
     case = FreeCase.of(problem, problem.survivors, capacity=speed)
     order = free_kernel.by_bytes_per_load(case.load, case.state)
-    *_, floors = free_kernel.shed(case.load, case.state, case.home, np.maximum(case.room, 0), order, SHED_STEPS)
+    room = np.maximum(case.room, 0)
+    *_, floors = _light(free_kernel.shed, case)(case.load, case.state, case.home, room, order, SHED_STEPS)
     slot = {w: k for k, w in enumerate(problem.survivors)}
     bytes_ = np.zeros(len(slot) + 1)
     np.add.at(bytes_, [slot.get(w, NOWHERE) for w in problem.owner], problem.state_array)

@@ -143,12 +143,12 @@ class BinIndex(NamedTuple):
 
     def is_of(self, rows: NDArray[np.int32], start: int) -> bool:
         """Whether these are the bins of the rows from `start` on."""
-        return _are_bins(rows, start, self.bins, self.ends)
+        return _are_bins(rows, start, self.bins, self.ends, int(np.searchsorted(self.ends, start, "right")))
 
 
 @kernel
-def _are_bins(rows: NDArray[np.int32], start: int, bins: NDArray[np.int32], ends: NDArray[np.int64]) -> bool:
-    k, at = np.searchsorted(ends, start, "right"), 0
+def _are_bins(rows: NDArray[np.int32], start: int, bins: NDArray[np.int32], ends: NDArray[np.int64], k: int) -> bool:
+    at = 0
     while at < rows.size:
         stop, different = min(ends[k] - start, rows.size), np.int32(0)
         # Unsigned positions and a number of 32 bits: only then the compiler takes eight rows at a time.

@@ -25,6 +25,7 @@ from meander.store.identity import foreign
 from meander.store.location import Location
 from meander.store.manifest import Log
 from meander.store.spark_logs import SPARK
+from meander.warmth import warm_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,6 +73,7 @@ class SparkLaunch:
             return driver.settle(self.requested, None if before is None else moved)
 
         writer = self._writer(gateway, location)
+        warm_beside()
         try:
             driver = claim(
                 location, settings, operators, settled, socket.gethostname(), os.getpid(), self.evolution
