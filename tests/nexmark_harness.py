@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from meander.engine.spark.nodes import Branch
 from meander.sources import RowSource
 from meander.streams import Stream
 from meander.testing import Harness, harness
@@ -45,6 +46,15 @@ def there_and_back(first: str, second: str) -> Callable[[Harness, int], None]:
     return happens
 
 
+def _over(source: RowSource, stream: Stream) -> Stream:
+    """The operators of a stream, one behind the other, over another source."""
+    branch = Branch(source)
+    for node in stream.nodes:
+        (one,) = node.inputs
+        branch = Branch(replace(node, inputs=(replace(one, branch=replace(branch, shapes=one.branch.shapes)),)))
+    return Stream((branch,), stream.schema)
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A query whose sources are evaluated: its operators, and the rows that the first one takes in each batch."""
@@ -64,12 +74,12 @@ class Prepared:
         with mock.patch.object(type(spark.range(1)), "isStreaming", True):
             streams = [definition.build(_events(spark, folder, part), options) for part in parts]
         frames = [
-            each.nodes[0].computed(each.source).withColumn(PART, F.lit(part)) for part, each in enumerate(streams)
+            each.nodes[0].inputs[0].computed(each.source).withColumn(PART, F.lit(part))
+            for part, each in enumerate(streams)
         ]
         rows = reduce(lambda one, other: one.unionAll(other), frames).toArrow()
         batches = [rows.filter(pc.equal(rows[PART], part)).drop_columns([PART]) for part in parts]
-        source = RowSource(batches[0].schema)
-        return cls(definition, options, Stream(source, source.schema, streams[0].nodes), batches)
+        return cls(definition, options, _over(RowSource(batches[0].schema), streams[0]), batches)
 
     def answer(self, happens: Callable[[Harness, int], None] = nothing) -> Counter[tuple[Any, ...]]:
         """The rows that stand at the end of all events, whatever happens after each batch."""

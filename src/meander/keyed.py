@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from meander.engine.spark.nodes import OperatorNode
+from meander.engine.spark.nodes import Branch, NodeInput, OperatorNode
 from meander.errors import InvalidOption
 from meander.expressions import apart
 from meander.operators.aggregate import Aggregate
@@ -22,7 +22,7 @@ from meander.operators.operator import ALL, BinnedOperator, Operator
 from meander.operators.times import Duration
 from meander.operators.top_k import TopK
 from meander.operators.window import window
-from meander.sources import UNDECODED, PairSource, RowSource, as_side, undecoded
+from meander.sources import UNDECODED, PairSource, RowSource, as_side, check_of_one_kind, undecoded
 
 if TYPE_CHECKING:
     from meander.streams import Stream
@@ -303,22 +303,32 @@ class KeyedStream:
         """The stream and another one with a key of the same types, for an operator with two inputs.
 
         Args:
-            other: the other stream, with its key.
+            other: rows of another source or of operators; also of the same ones, each row comes along both ways then.
 
         Returns:
-            What waits for `.process(...)`.
+            What takes the operator: `connect(...).process(MyOperator)`.
 
         Raises:
-            InvalidOption: one of the two cannot be connected.
+            InvalidOption: one of the two is read by Spark, the other is brought by a test.
 
         Example:
+            >>> import pyarrow as pa
             >>> import meander as me
-            >>> left, right = (me.stream(me.testing.source("user string")).key_by("user") for _ in range(2))
-            >>> left.connect(right).right.key
-            ('user',)
+            >>> class Seen(me.Operator):
+            ...     input = ("user string, n bigint", "user string, total bigint")
+            ...     output = "user string, n bigint, total bigint"
+            ...     state = {"last": me.KeyedTable(key="user string", value="n bigint")}
+            ...     def on_batch(self, counts, sums, state, now):
+            ...         state["last"].put(counts["user"], counts)
+            ...         n = state["last"].get(sums["user"])["n"]
+            ...         return pa.table({"user": sums["user"], "n": n, "total": sums["total"]})
+            >>> orders = me.stream(me.testing.source("user string, price bigint")).key_by("user")
+            >>> counts, sums = orders.count("n"), orders.aggregate(total=("sum", "price"))
+            >>> both = counts.key_by("user").connect(sums.key_by("user")).process(Seen)
+            >>> with me.testing.harness(both) as h:
+            ...     h.batch([{"user": "ann", "price": 3}, {"user": "ann", "price": 4}])
+            [{'user': 'ann', 'n': 2, 'total': 7}]
         """
-        if self.stream.nodes or other.stream.nodes:
-            raise InvalidOption("connect takes two sources; an operator's output cannot be connected yet")
         return ConnectedStreams(self, other)
 
     def process(self, operator: type[Operator] | Operator) -> Stream:
@@ -355,8 +365,15 @@ def _with_operator(
     if columns is not None:
         wanted = {*keyed.key, *columns}
         inner = build(pa.schema([each for each in schema if each.name in wanted]))
-    bad = None if keyed.stream.nodes else undecoded(keyed.stream.source)
-    return keyed.stream.with_node(OperatorNode(inner, dict(keyed.columns), bad))
+    return keyed.stream.behind(OperatorNode(inner, _inputs(keyed)))
+
+
+def _inputs(keyed: KeyedStream, side: int | None = None) -> tuple[NodeInput, ...]:
+    """The rows of a stream as an operator takes them, or as one of its two inputs."""
+    return tuple(
+        NodeInput(branch, keyed.key, side, dict(keyed.columns), None if branch.is_emitted else undecoded(branch.origin))
+        for branch in keyed.stream.branches
+    )
 
 
 def keyed_schema(keyed: KeyedStream) -> pa.Schema:
@@ -420,21 +437,26 @@ class ConnectedStreams:
 
 
 def over_both(both: Sequence[KeyedStream], schemas: Sequence[pa.Schema], inner: BinnedOperator) -> Stream:
-    """An operator over two sources, whose rows come as one stream."""
-    if all(isinstance(each.stream.source, RowSource) for each in both):
-        pair = PairSource(inner.input, (schemas[0], schemas[1]), (both[0].key, both[1].key))
-        return replace(both[0].stream, source=pair, schema=inner.input).with_node(OperatorNode(inner, {}))
+    """An operator with two inputs; the rows of two sources come as one stream, with one shuffle."""
+    left, right = (each.stream for each in both)
+    check_of_one_kind(left.source, right.source)
+    if left.is_emitted or right.is_emitted:
+        return left.behind(OperatorNode(inner, (*_inputs(both[0], 0), *_inputs(both[1], 1))))
+    keys = (both[0].key, both[1].key)
+    if isinstance(left.source, RowSource) and isinstance(right.source, RowSource):
+        pair = PairSource(inner.input, (schemas[0], schemas[1]), keys, (left.source, right.source))
+        return left.behind(OperatorNode(inner, (NodeInput(Branch(pair), keys[0]),)))
     from pyspark.sql import functions as F
 
-    reasons = [undecoded(each.stream.source) for each in both]
+    reasons = [undecoded(each.source) for each in (left, right)]
     frames = [as_side(each.stream.source, each.columns, at, schemas, reasons) for at, each in enumerate(both)]
     source = frames[0].unionAll(frames[1])
     keyed = {
         mine: F.coalesce(F.col(f"`left.{mine}`"), F.col(f"`right.{other}`"))
-        for mine, other in zip(both[0].key, both[1].key, strict=True)
-    }
+        for mine, other in zip(*keys, strict=True)
+    }  # fmt: skip
     bad = F.col(f"`{UNDECODED}`") if UNDECODED in source.columns else None
-    return replace(both[0].stream, source=source, schema=inner.input).with_node(OperatorNode(inner, keyed, bad))
+    return left.behind(OperatorNode(inner, (NodeInput(Branch(source), keys[0], None, keyed, bad),)))
 
 
 @dataclass(frozen=True, repr=False)

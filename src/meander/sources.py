@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from meander.engine.worker.links import in_columns_of_both
 from meander.engine.worker.rows import BAD, REPORT, SLOT
 from meander.errors import InvalidOption
 from meander.operators.custom import SIDE, SIDES
@@ -24,14 +25,21 @@ UNDECODED = "__undecoded"
 """Why the reader of one of two inputs could not decode a row."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RowSource:
-    """Rows of these columns, brought by a test."""
+    """Rows of these columns, brought by a test. Each is a source of its own, whatever its columns."""
 
     schema: pa.Schema
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class UnionSource(RowSource):
+    """Rows of two sources that have the same columns."""
+
+    sources: tuple[RowSource, RowSource]
+
+
+@dataclass(frozen=True, eq=False)
 class PairSource(RowSource):
     """Rows of two inputs in the columns of both, null in those of the other; the key beside them.
 
@@ -39,10 +47,12 @@ class PairSource(RowSource):
         schema: the columns of both, as an operator with two inputs takes them.
         sides: the columns of each input.
         keys: the key columns of each input, in the same order.
+        sources: where the rows of each come from.
     """
 
     sides: tuple[pa.Schema, pa.Schema]
     keys: tuple[tuple[str, ...], tuple[str, ...]]
+    sources: tuple[RowSource, RowSource]
 
     def rows(self, inputs: Sequence[pa.Table | None]) -> pa.Table:
         """The rows of both inputs as one table."""
@@ -51,14 +61,10 @@ class PairSource(RowSource):
 
     def _side(self, side: int, rows: pa.Table) -> pa.Table:
         rows = rows.select(self.sides[side].names).cast(self.sides[side])
-        columns = {SIDE: pa.array([side] * len(rows), pa.int32())}
-        for at, (name, schema) in enumerate(zip(SIDES, self.sides, strict=True)):
-            for field in schema:
-                column = rows[field.name] if at == side else pa.nulls(len(rows), field.type)
-                columns[f"{name}.{field.name}"] = column
+        pair = in_columns_of_both(rows, side, self.schema)
         for mine, own in zip(self.keys[0], self.keys[side], strict=True):
-            columns[mine] = rows[own]
-        return pa.table(columns)
+            pair = pair.append_column(mine, rows[own])
+        return pair
 
 
 def schema_of(source: DataFrame | RowSource) -> pa.Schema:
@@ -96,8 +102,7 @@ def as_side(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    if isinstance(source, RowSource):
-        raise InvalidOption("one input is a DataFrame of Spark and the other a schema alone; take two of one kind")
+    assert not isinstance(source, RowSource), "two sources of one kind"
     rows = source.withColumns(dict(computed)) if computed else source
     columns = [F.lit(side).cast("int").alias(SIDE)]
     for at, (name, schema) in enumerate(zip(SIDES, schemas, strict=True)):
@@ -134,11 +139,16 @@ def undecoded(source: DataFrame | RowSource) -> Column | None:
     return F.when(text.isNotNull(), F.concat(F.lit("the row could not be decoded: "), F.substring(text, 1, 1000)))
 
 
-def united(first: DataFrame | RowSource, second: DataFrame | RowSource, schema: pa.Schema) -> DataFrame | RowSource:
-    """The rows of two sources that have the same columns."""
-    if isinstance(first, RowSource) and isinstance(second, RowSource):
-        return RowSource(schema)
-    if isinstance(first, RowSource) or isinstance(second, RowSource):
+def check_of_one_kind(first: DataFrame | RowSource, second: DataFrame | RowSource) -> None:
+    """Refuse to bring together what Spark reads and what a test brings."""
+    if isinstance(first, RowSource) != isinstance(second, RowSource):
         raise InvalidOption("one source is a DataFrame of Spark and the other a schema alone; take two of one kind")
+
+
+def united(first: Any, second: Any, schema: pa.Schema) -> DataFrame | RowSource:
+    """The rows of two sources of one kind that have the same columns."""
+    if isinstance(first, RowSource) and isinstance(second, RowSource):
+        return UnionSource(schema, (first, second))
     # What only one of them has is where its reader puts text that it could not decode.
-    return first.unionByName(second, allowMissingColumns=True)
+    frame: DataFrame = first.unionByName(second, allowMissingColumns=True)
+    return frame

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.gateway import Gateway
 from meander.engine.spark.launch import SparkLaunch
-from meander.engine.spark.nodes import OperatorNode, Shape
+from meander.engine.spark.nodes import Branch, Dataflow, OperatorNode, Shape
 from meander.engine.spark.sizing import default_workers
 from meander.engine.spark.stream import ControlReader, check_control
 from meander.engine.worker.rows import shown
@@ -33,7 +34,7 @@ from meander.operators.times import Duration
 from meander.options import kind
 from meander.query import Query
 from meander.sinks import sink_of
-from meander.sources import RowSource, schema_of, united
+from meander.sources import RowSource, check_of_one_kind, schema_of, united
 from meander.store.evolution import Evolution, Evolve
 from meander.store.identity import bins_of
 
@@ -45,13 +46,10 @@ __all__ = ["KeyedStream", "Query", "Stream", "stream"]
 
 @dataclass(frozen=True, repr=False)
 class Stream:
-    """Rows on their way: those of a streaming DataFrame, or the output of operators over it."""
+    """Rows on their way: those of a streaming DataFrame, the output of an operator, or several of these as one."""
 
-    source: DataFrame | RowSource
+    branches: tuple[Branch, ...]
     schema: pa.Schema
-    nodes: tuple[OperatorNode, ...] = ()
-    shapes: tuple[Shape, ...] = ()
-    """What has been selected of the last operator's rows; of a streaming DataFrame's it is in the source."""
 
     def select(self, *columns: str | Column) -> Stream:
         """The same rows with these columns alone.
@@ -126,16 +124,17 @@ class Stream:
         return self._shaped(self.rows.condition(condition), "the condition")
 
     def union(self, other: Stream | DataFrame) -> Stream:
-        """The rows of this source and of another that has the same columns, as one stream.
+        """The rows of this stream and of another that has the same columns, as one stream.
 
         Args:
-            other: a stream, or a streaming DataFrame; columns go by their names, in whatever order.
+            other: a stream, or a streaming DataFrame; columns go by their names, in whatever order. Either may be the
+                output of an operator.
 
         Returns:
-            A stream with the columns of both, in the order of this one.
+            A stream with the columns of both, in the order of this one; for an operator that comes next.
 
         Raises:
-            InvalidOption: columns or types differ, or one of the two is the output of an operator.
+            InvalidOption: columns or types differ.
 
         Example:
             >>> import meander as me
@@ -145,15 +144,14 @@ class Stream:
             [{'user': 'ann', 'count': 2}]
         """
         second = other if isinstance(other, Stream) else stream(other)
-        if self.nodes or second.nodes:
-            raise InvalidOption(
-                "union takes two sources; an operator's output cannot be united yet: unite the sources, then key_by"
-            )
         mine, others = ({each.name: each.type for each in each.schema} for each in (self, second))
         if mine != others:
             columns = (", ".join(f"{name} {type_}" for name, type_ in each.items()) for each in (mine, others))
             raise InvalidOption(f"a union needs the same columns: these are ({next(columns)}) and ({next(columns)})")
-        return Stream(united(self.source, second.source, self.schema), self.schema)
+        check_of_one_kind(self.source, second.source)
+        if self.is_emitted or second.is_emitted:
+            return Stream((*self.branches, *second.branches), self.schema)
+        return Stream((Branch(united(self.source, second.source, self.schema)),), self.schema)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{each.name} {each.type}" for each in self.schema)
@@ -214,7 +212,7 @@ class Stream:
         the left has too.
 
         Args:
-            right: the other stream, or a streaming DataFrame.
+            right: the other stream, or a streaming DataFrame. Either side may be the output of an operator.
             on: the columns that must be equal: a name, several, or {left: right} where they are called differently.
             within: how far apart in event time the two rows of a pair may be; of a pair (before, after), how much
                 earlier and how much later the right row may be than the left one.
@@ -246,8 +244,6 @@ class Stream:
             [('ann', 'tea')]
         """
         other = right if isinstance(right, Stream) else stream(right)
-        if self.nodes or other.nodes:
-            raise InvalidOption("join takes two sources; an operator's output cannot be joined yet")
         named = columns_of_sides(on)
         both = [each.key_by(*key) for each, key in zip((self, other), named, strict=True)]
         schemas = (self.schema, other.schema)
@@ -311,8 +307,7 @@ class Stream:
             >>> query.await_termination()
             True
         """
-        if not self.nodes:
-            raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")
+        self.check_end()
         if isinstance(self.source, RowSource):
             raise InvalidOption("this stream has no rows of its own; run it with me.testing.harness")
         folder = str(os.fspath(checkpoint))
@@ -325,20 +320,50 @@ class Stream:
         evolution = Evolution.of(evolve, renames, defaults)
         return _start(self, chosen, sink, trigger_of(trigger), workers, control, evolution)
 
-    def with_node(self, node: OperatorNode) -> Stream:
-        """The output of one more operator."""
-        node = replace(node, shapes=self.shapes)
-        return replace(self, schema=shown(node.operator.output), nodes=(*self.nodes, node), shapes=())
+    def behind(self, node: OperatorNode) -> Stream:
+        """The output of an operator."""
+        return Stream((Branch(node),), shown(node.operator.output))
+
+    def check_end(self) -> None:
+        """Refuse to run what has no operator at its end."""
+        if not self.is_emitted:
+            raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")
+        if len(self.branches) > 1:
+            raise InvalidOption(
+                "a union of what operators emit goes to an operator, not to a sink; add .key_by(...) and an operator, "
+                "or start a query for each of them"
+            )
+
+    @cached_property
+    def flow(self) -> Dataflow:
+        """The operators and sources that its rows come from."""
+        return Dataflow.of(self.branches)
+
+    @property
+    def nodes(self) -> tuple[OperatorNode, ...]:
+        """The operators that its rows come from, each behind all whose rows it takes."""
+        return self.flow.nodes
+
+    @property
+    def source(self) -> Any:
+        """The first of its sources: a streaming DataFrame, or a `RowSource` as all others are then."""
+        return self.flow.sources[0]
+
+    @property
+    def is_emitted(self) -> bool:
+        """Whether any of its rows are emitted by an operator."""
+        return any(each.is_emitted for each in self.branches)
 
     @property
     def rows(self) -> Rows:
         """Its rows, as expressions see them."""
-        return Rows(self.source, self.schema, emitted=bool(self.nodes))
+        return Rows(self.source, self.schema, emitted=self.is_emitted)
 
     def _shaped(self, shape: Shape, what: str) -> Stream:
         source, schema = self.rows.after(shape, what)
-        in_source = not self.nodes and not isinstance(source, RowSource)
-        return replace(self, source=source, schema=schema, shapes=() if in_source else (*self.shapes, shape))
+        if not self.is_emitted and not isinstance(source, RowSource):
+            return Stream((Branch(source),), schema)
+        return Stream(tuple(replace(each, shapes=(*each.shapes, shape)) for each in self.branches), schema)
 
 
 TRIGGERS = ("processingTime", "availableNow", "once")
@@ -383,12 +408,9 @@ def _start(
         )
     if control is not None:
         check_control(control)
-    assert not isinstance(stream.source, RowSource)
+    (end,) = stream.branches
     target = sink_of(sink)
-    launch = SparkLaunch(
-        stream.source, stream.nodes, settings, target, trigger, requested, stream.shapes, evolution
-    )  # fmt: skip
-    run = QueryRun(launch)
+    run = QueryRun(SparkLaunch(stream.flow, settings, target, trigger, requested, end.shapes, evolution))
     query = Query(run)
     target.begin(stream.source.sparkSession, stream.schema)
     if control is not None:
@@ -413,4 +435,5 @@ def stream(source: DataFrame | RowSource) -> Stream:
         >>> me.stream(me.testing.source("word string"))
         <Stream: word string>
     """
-    return Stream(source, schema_of(source))
+    schema = schema_of(source)
+    return Stream((Branch(source),), schema)

@@ -17,6 +17,7 @@ from meander.migration.coordinator import Coordinator
 from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings
 from meander.store.manifest import Log
+from meander.testing.backends import graph_of
 from meander.testing.faults import MemoryLocation
 from meander.testing.inprocess import InProcessCluster
 from meander.testing.model import SumOperator
@@ -41,16 +42,23 @@ class FakeJobs:
 
     def __init__(self, *answers, waves=1):
         self.answers, self.count = list(answers), waves
-        self.jobs, self.rows, self.freed = [], [], 0
+        self.jobs, self.rows, self.outputs, self.freed = [], [], [], 0
+        self.looked_at = None
+        """The operators whose rows are too many; None: those of all are."""
 
-    def waves(self, rows, routing, max_bytes):
-        return [rows] if self.count == 1 else [(rows, at) for at in range(self.count)]
+    def waves(self, input, routing, max_bytes):
+        rows = input.outputs.get(routing.operator - 1, input.batch)
+        is_large = self.looked_at is None or routing.operator in self.looked_at
+        return [rows] if self.count == 1 or not is_large else [(rows, at) for at in range(self.count)]
 
     def free(self, waves):
         self.freed += 1
 
-    def run(self, rows, job):
+    def run(self, input, job):
+        first = job.routings[0].operator
+        rows = input.pieces.get(first, input.outputs.get(first - 1, input.batch))
         self.jobs.append(job)
+        self.outputs.append(dict(input.outputs))
         self.rows.append(rows)
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, Exception):
@@ -68,15 +76,16 @@ class FakeJobs:
 
 @pytest.fixture
 def attempts_over():
-    def make(jobs, operators=1, workers=2, **settings):
+    def make(jobs, operators=1, workers=2, origins=None, **settings):
         cluster = InProcessCluster(Path("/nonexistent"), workers)
         log = Log.open(MemoryLocation.new())
         log.claim("test", 0)
         owner = np.arange(BINS, dtype=np.int64) * workers // BINS
         holdings, record = Holdings(), BinRecord([owner] * operators)
+        graph = graph_of([SumOperator(BINS)] * operators, origins or [(at - 1,) for at in range(operators)])
         chosen = {"attempts": 4, "executors_within_s": 1.0, **settings}
         return Attempts(
-            [SumOperator(BINS)] * operators, jobs, Placement(cluster, holdings, "run", ManualClock()),
+            graph, jobs, Placement(cluster, holdings, "run", ManualClock()),
             Coordinator(record, holdings, EventLog(), workers, {}), EventTime([None] * operators, [None] * operators),
             log, Settings("memory://checkpoint", workers, BINS, **chosen),
         )  # fmt: skip
@@ -259,3 +268,36 @@ def test_too_few_executors_for_the_first_version_fail_the_query(attempts_over):
     attempts.placement.cluster.lose("1")
     with pytest.raises(QueryFailed, match="3 workers need as many cores, and the executors had 2 within 1 s"):
         attempts.run("rows", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("origins", "jobs_of"),
+    [
+        ([(-1,), (0,), (1,)], [[0, 1, 2]]),
+        ([(-1,), (-1,), (0, 1)], [[0, 1, 2]]),
+        ([(-1,), (0, -1)], [[0, 1]]),
+        ([(-1,), (0, 0)], [[0], [1]]),
+        ([(-1,), (0,), (0,), (1, 2)], [[0], [1, 2, 3]]),
+        ([(-1,), (-1,), (0, 1), (1, 2)], [[1], [0, 2, 3]]),
+        ([(-1,), (0,), (0, 1), (1, 2)], [[0], [1], [2, 3]]),
+    ],
+)
+def test_all_is_one_job_but_for_outputs_that_several_read(attempts_over, origins, jobs_of):
+    """What was read once stays, whatever comes after it, and no operator runs twice."""
+    jobs = FakeJobs()
+    attempts_over(jobs, len(origins), origins=origins).run("rows", 0, 0)
+    ran = [[routing.operator for routing in job.routings] for job in jobs.jobs]
+    assert ran == jobs_of
+    for job, outputs in zip(ran, jobs.outputs, strict=True):
+        assert all(origin in {-1, *outputs, *job} for at in job for origin in origins[at])
+
+
+def test_the_rows_of_one_operator_come_in_waves_and_those_of_others_as_they_are(attempts_over):
+    jobs = FakeJobs(waves=2)
+    jobs.looked_at = {1}
+    attempts_over(jobs, 3, origins=[(-1,), (-1,), (0, 1)]).run("rows", 0, 0)
+    ran = [[routing.operator for routing in job.routings] for job in jobs.jobs]
+    assert ran == [[1], [1], [0, 2]]
+    assert [job.controls[0][0].wave for job in jobs.jobs] == [(0, 2), (1, 2), (0, 1)]
+    assert jobs.outputs[-1] == {1: "read 1"}
+    assert jobs.freed == 1

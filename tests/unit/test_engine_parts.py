@@ -11,6 +11,7 @@ import pytest
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.jobs import Watchdog, in_short, is_loss
 from meander.engine.spark.stream import SparkStream, control_name
+from meander.engine.worker.links import Link
 from meander.engine.worker.messages import Control, Fault, FilePart, TaskReport, Token, pack, unpack
 from meander.engine.worker.rows import BAD, REPORT, sort_out, table_of
 from meander.errors import InvalidOption
@@ -86,7 +87,7 @@ def test_null_keys_broken_text_and_failed_casts_become_dead_letters():
     broken = pa.array([b"ok", None, b"\xff\xfe", b"bad", b"fine"], pa.binary()).view(pa.string())
     rows = pa.table({BAD: pa.array([None, None, None, "column n is no number", None]), "word": broken})
     operator = Count(pa.schema([("word", pa.string())]), ["word"])
-    found = sort_out(table_of(handed_over(rows), rows.schema), operator)
+    found = sort_out([table_of(handed_over(rows), rows.schema)], operator, [Link(-1, ("word",), is_new=True)])
     assert found.rows.to_pydict() == {"word": ["ok", "fine"]}
     assert found.dead.to_pydict() == {
         "kind": ["unusable"] * 3,
@@ -98,7 +99,7 @@ def test_null_keys_broken_text_and_failed_casts_become_dead_letters():
 def test_reports_of_the_operator_before_travel_along():
     rows = pa.table({REPORT: pa.array([None, "one", None]), "word": pa.array(["a", None, "b"])})
     operator = Count(pa.schema([("word", pa.string())]), ["word"])
-    found = sort_out(table_of(handed_over(rows), rows.schema), operator)
+    found = sort_out([table_of(handed_over(rows), rows.schema)], operator, [Link(-1, ("word",), is_new=True)])
     assert found.reports == ["one"]
     assert found.dead is None
     assert found.rows.to_pydict() == {"word": ["a", "b"]}

@@ -208,9 +208,9 @@ def test_auctions_of_one_id_that_are_open_together_are_one(data, auctions, bids,
 def test_an_auction_closes_when_no_bid_at_its_end_can_come_any_more(tmp_path):
     chain = Chain(tmp_path, winners([]))
     chain.batch([(1, 0, 20, 10, 0)], [(1, 3, 20, 0), (1, 9, 21, 0)])
-    chain.batch([], [(2, 1, 24, 0)])
+    chain.batch([(3, 24, 50, 10, 0)], [(2, 1, 24, 0)])
     chain.batch([], [(1, 4, 20, 1)])  # the frontier is 20: it is in time
-    chain.batch([], [(2, 1, 25, 0)])
+    chain.batch([(4, 25, 50, 10, 0)], [(2, 1, 25, 0)])
     assert chain.emitted == [[], [], [], []]
     chain.batch([], [(1, 5, 20, 2)])  # the frontier is 21: too late
     assert chain.emitted[-1] == [(1, 0, 20, 10, 0, 4, 20, 1)]
@@ -220,7 +220,7 @@ def test_bids_wait_for_their_auction_until_the_frontier_is_past_them(tmp_path):
     chain = Chain(tmp_path, winners([]))
     chain.batch([], [(1, 5, 10, 0), (1, 4, 12, 0), (2, 7, 10, 0)])
     assert chain.left_over()["early"] == 3
-    chain.batch([(1, 11, 30, 10, 0)], [(9, 1, 16, 0)])
+    chain.batch([(1, 11, 30, 10, 0), (4, 16, 50, 10, 0)], [(9, 1, 16, 0)])
     chain.batch([(3, 40, 50, 10, 0)], [])
     assert chain.left_over()["early"] == 2  # the frontier was 12: those at 10 are gone, those at 12 and 16 not yet
     assert flat(chain.end()) == Counter([(1, 11, 30, 10, 0, 4, 12, 0)])
@@ -314,9 +314,9 @@ def test_new_sellers(people, auctions, cuts, parts):
 
 def test_a_window_of_new_sellers_closes_at_its_end(tmp_path):
     chain = Chain(tmp_path, custom(q8.new_sellers(SIZE, LATENESS_S), "id"))
-    chain.batch([(1, "ann", 3)], [(7, 13)])
+    chain.batch([(1, "ann", 3), (5, "eve", 13)], [(7, 13)])
     chain.batch([], [(1, 9)])  # the frontier is 9: in time
-    chain.batch([], [(7, 14)])
+    chain.batch([(6, "fay", 14)], [(7, 14)])
     assert chain.emitted == [[], [], []]
     chain.batch([], [(1, 9)])  # the frontier is 10: the window is closed, and stays so
     assert [row[:2] for row in chain.emitted[-1]] == [(1, "ann")]

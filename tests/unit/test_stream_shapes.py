@@ -89,9 +89,10 @@ REFUSALS = {
         lambda: orders().key_by("user").aggregate(total=("sum", Column())),
     'write its function and what it takes as a pair: total=("sum", F.col("price") * 2)':
         lambda: timed_orders().key_by("user").window("ts", "1h").aggregate(total=Column()),
-    "union takes two sources; an operator's output cannot be united yet: unite the sources, then key_by":
+    "a union needs the same columns: these are (user string, count int64) and (user string, item string, price int64)":
         lambda: orders().key_by("user").count().union(orders()),
-    "an operator's output cannot be united yet": lambda: orders().union(orders().key_by("user").count()),
+    "a union of what operators emit goes to an operator, not to a sink; add .key_by(...) and an operator":
+        lambda: me.testing.harness(orders().key_by("user").count().union(orders().key_by("user").count())),
     "a union needs the same columns: these are (user string, item string, price int64) and (user string)":
         lambda: orders().union(orders().select("user")),
     "a union needs the same columns":

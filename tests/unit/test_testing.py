@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 import meander as me
+from meander.engine.spark.nodes import Branch
 from meander.errors import InvalidOption, QueryFailed
 from meander.keyed import KeyedStream
 from meander.streams import Stream
@@ -76,7 +77,7 @@ def test_what_runs_without_spark_has_to_be_built_without_it(counting):
     with pytest.raises(InvalidOption, match="there is nothing to run yet"):
         harness(me.stream(source("word string")))
     with pytest.raises(InvalidOption, match=r"build the stream over me.testing.source"):
-        harness(Stream(object(), pa.schema([("word", pa.string())])))
+        harness(Stream((Branch(object()),), pa.schema([("word", pa.string())])))
     with pytest.raises(InvalidOption, match="bins must be a power of two"):
         harness(counting, bins=10)
 
@@ -200,7 +201,7 @@ def test_a_join_takes_rows_of_both_sides():
         assert [(row["id"], row["item"], row["amount"]) for row in pairs] == [(1, "book", 5)]
         alone = h.end()
         assert [(row["item"], row["amount"]) for row in alone] == [("pen", None)]
-        with pytest.raises(InvalidOption, match="two inputs; give left= and right="):
+        with pytest.raises(InvalidOption, match="2 sources; give left= and right="):
             h.batch([{"id": 1}])
 
 

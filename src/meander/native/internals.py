@@ -295,7 +295,7 @@ class Internals:
         chunks = rows._jdf.toArrowBatchRdd().glom()
         total = int(chunks.getNumPartitions())
         control = self.gateway.pinned([b""] * total, [f"executor_{executor.host}_{executor.id}"] * total)
-        pinned = self.gateway.frame(spark, chunks.zip(control, self.gateway.any), self.gateway.hand_over_encoder)
+        pinned = self.gateway.frame(spark, chunks.zip(control, self.gateway.any), self.gateway.hand_over_encoder())
         only = self.gateway.jvm.java.util.ArrayList()
         only.append(partition)
         run = self.gateway.jvm.org.apache.spark.api.python.PythonRDD.runJob

@@ -111,7 +111,10 @@ class Custom(BinnedOperator):
             answers.append(("on_batch", operator.on_batch(*map(self._shown, inputs), state, now)))
         outputs = [conform(f"{self.who}.{method}", each, self.output) for method, each in answers if each is not None]
         outputs = [each for each in outputs if each.num_rows]
-        return Output(pa.concat_tables(outputs) if outputs else None, None, newest)
+        emitted = pa.concat_tables(outputs) if outputs else None
+        if len(newest) > 1:
+            return Output(emitted, newest_by_input=newest)
+        return Output(emitted, None, newest[0] if newest else None)
 
     def due(self, tables: Mapping[str, Table], now: Now) -> list[DueTimers]:
         """The timers that are due, by the name of their state."""
@@ -149,9 +152,10 @@ class Custom(BinnedOperator):
         """The rows in the form that the operator takes."""
         return rows if self.form == ARROW else frame_of(rows)
 
-    def _inputs(self, rows: pa.Table) -> tuple[list[pa.RecordBatch], int | None]:
-        """The rows of each input, with the columns and types it declares, in order, and the newest event time."""
-        inputs, newest = [], None
+    def _inputs(self, rows: pa.Table) -> tuple[list[pa.RecordBatch], tuple[int | None, ...]]:
+        """The rows of each input, with the columns and types it declares, in order; of those with time, the newest."""
+        inputs: list[pa.RecordBatch] = []
+        newest: list[int | None] = []
         for at, (declared, time) in enumerate(zip(self.declared, self.time, strict=True)):
             if len(self.declared) == 1:
                 mine = rows.select(declared.names)
@@ -163,12 +167,11 @@ class Custom(BinnedOperator):
                 first = [] if time is None else [time]
                 others = [name for name in declared.names if name not in first]
                 mine = mine.take(pa.array(sorted_rows(ascending(mine, [*first, *others]))))
-            if time is not None and mine.num_rows:
-                latest = newest_of(mine, time)
-                newest = latest if newest is None or latest is None else max(newest, latest)
+            if time is not None:
+                newest.append(newest_of(mine, time) if mine.num_rows else None)
             columns = [whole_column(column) for column in mine.columns]
             inputs.append(pa.RecordBatch.from_arrays(columns, schema=declared))
-        return inputs, newest
+        return inputs, tuple(newest)
 
     def _declared(self, input: pa.Schema | tuple[pa.Schema, pa.Schema]) -> tuple[pa.Schema, ...]:
         inputs = input if isinstance(input, tuple) else (input,)

@@ -145,8 +145,9 @@ class Operator:
     `input` is a list of columns, or a pair of lists for an operator with two inputs, whose `on_batch` takes
     `left, right, state, now`. Rows are RecordBatches, in order of `time` and then of all columns, the same in every
     attempt; set `ordered = False` if the order does not matter, to save the sorting. `time` names the column of event
-    time (a pair for two inputs; None for none): the frontier follows it, `lateness` behind. Every key in `state`
-    begins with the columns that the stream is keyed by, and only keys of the rows at hand may be used.
+    time (a pair for two inputs; None for none): the frontier follows it, `lateness` behind. With two times it follows
+    the input that is behind, and stands still while either is silent. Every key in `state` begins with the columns that
+    the stream is keyed by, and only keys of the rows at hand may be used.
 
     `on_time` gets the timers before the frontier, each once, before the rows of that batch: `due` maps the name of
     every Timers in `state` to a RecordBatch of key, time and payload, in order of time. A timer set for a time before

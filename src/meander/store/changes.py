@@ -24,7 +24,7 @@ ONE_ROW = ("first", "last")
 
 LISTS = "collect_list"
 
-_KNOWN = ("operator", "key", "tables", "options")
+_KNOWN = ("operator", "inputs", "key", "tables", "options")
 
 
 class OperatorChange:
@@ -189,6 +189,9 @@ class OperatorChange:
         then, now = self.then.get("operator"), self.now.get("operator")
         if then != now and self._renamed([then], [now]).get(str(then)) != now:
             self.refuse(f"was {then} and is now {now}")
+        before, after = self.then.get("inputs"), self.now.get("inputs")
+        if before != after:
+            self.refuse(f"took rows of {_origins(before)} and now takes rows of {_origins(after)}")
         before, after = self.then.get("key"), self.now.get("key")
         if before != after and self._with_renamed_key(before) != after:
             self.refuse(f"was keyed by {_columns(before)} and is now keyed by {_columns(after)}")
@@ -328,6 +331,12 @@ def _columns(columns: Any) -> str:
 
 def _table(table: Json) -> str:
     return f"({_columns(table['key'])} -> {_columns(table['values'])})"
+
+
+def _origins(inputs: Sequence[Sequence[str]] | None) -> str:
+    if inputs is None:
+        return "what is before it"
+    return " with ".join(" and ".join(each) for each in inputs)
 
 
 def _short(value: Any) -> str:

@@ -36,6 +36,7 @@ class Identity:
     """A checkpoint's id, the number of bins, and the fingerprint of each operator.
 
     A fingerprint has: operator (its name), key ([[column, type], ..]), tables ({name: {key, values}}) and options.
+    Where an operator does not take its rows from the one before alone, it has inputs: what each of them comes from.
     """
 
     id: str
@@ -122,13 +123,17 @@ class Identity:
         location.write(PATH, seal(self.to_json()))
 
     def completed(self, now: Identity) -> Identity:
-        """The identity in the newest format: options that were not noted then are taken to be as they are now."""
+        """The identity in the newest format: options that were not noted then are taken to be as they are now.
+
+        Inputs are not: what was stored without them is a chain.
+        """
         if self.format == FORMAT:
             return self
         operators = [*self.operators]
         for at, (then, this) in enumerate(zip(self.operators, now.operators, strict=False)):
             options = {**this.get("options", {}), **then.get("options", {})}
-            operators[at] = {**this, **then, **({"options": options} if options else {})}
+            known = {name: part for name, part in this.items() if name != "inputs"}
+            operators[at] = {**known, **then, **({"options": options} if options else {})}
         return replace(self, format=FORMAT, operators=tuple(operators))
 
 

@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from meander.engine.driver.graph import Graph
 from meander.engine.driver.ports import Jobs, OutputSink, Place
+from meander.engine.worker.links import Link
 from meander.engine.worker.messages import Control, TaskReport
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
@@ -20,12 +22,27 @@ from meander.store.location import Location
 from meander.store.manifest import Log
 from meander.store.reader import Reader
 from meander.testing.faults import Chance, MemoryLocation, RiskyFolder, RiskySink
-from meander.testing.inprocess import InProcessCluster, InProcessJobs
+from meander.testing.inprocess import InProcessCluster, InProcessJobs, Tables
 from meander.testing.model import NO_SUM, ModelJobs, Row, Sum, SumOperator, bin_of, operate, passed_on
 
 Emitted = Counter[tuple[Any, ...]]
 State = dict[tuple[int, Any], Any]
 """The state of each key, by operator."""
+
+
+Origins = Sequence[tuple[int, ...]]
+"""Of each operator the numbers of those whose rows it takes; -1 is the source."""
+
+
+def graph_of(operators: Sequence[BinnedOperator], origins: Origins) -> Graph:
+    """Operators that take their rows from these."""
+    return Graph(
+        tuple(operators),
+        tuple(
+            tuple(Link(origin, tuple(operator.key.names), is_new=at == origin + 1 == 0) for origin in mine)
+            for at, (operator, mine) in enumerate(zip(operators, origins, strict=True))
+        ),
+    )
 
 
 class Backend(Protocol):
@@ -35,7 +52,7 @@ class Backend(Protocol):
     sink: RiskySink
 
     @property
-    def operators(self) -> Sequence[BinnedOperator]:
+    def graph(self) -> Graph:
         """What the query computes."""
 
     @property
@@ -64,13 +81,13 @@ class ModelBackend:
 
     KEYS, ROWS = 12, 4
 
-    def __init__(self, chance: Chance, bins: int, operators: int, executors: int) -> None:
-        self.bins = bins
-        self.operators = [SumOperator(bins) for _ in range(operators)]
+    def __init__(self, chance: Chance, bins: int, origins: Origins, executors: int) -> None:
+        self.bins, self.origins = bins, origins
+        self.graph = graph_of([SumOperator(bins) for _ in origins], origins)
         self.location = MemoryLocation.new(chance)
         self.cluster = InProcessCluster(Path("/nonexistent"), executors)
         self.sink = RiskySink(chance)
-        self.jobs = ModelJobs(operators, self.location, self.cluster, self.sink, chance)
+        self.jobs = ModelJobs(self.graph, self.location, self.cluster, self.sink, chance)
 
     def rows(self, rng: random.Random) -> tuple[Row, ...]:
         """The rows of a batch."""
@@ -78,22 +95,24 @@ class ModelBackend:
 
     def expected(self, commits: Sequence[Commit], batches: Mapping[int, Any]) -> tuple[list[Emitted], State]:
         """Every key by itself, version by version."""
-        sums: list[dict[int, Sum]] = [{} for _ in self.operators]
-        due: list[defaultdict[int, set[int]]] = [defaultdict(set) for _ in self.operators]
+        sums: list[dict[int, Sum]] = [{} for _ in self.origins]
+        due: list[defaultdict[int, set[int]]] = [defaultdict(set) for _ in self.origins]
         outputs: list[Emitted] = []
         for commit in commits:
+            emitted: list[list[Row]] = []
             rows: list[Row] = list(batches[commit.batch]) if commit.tick == 0 else []
-            for mine, calendar in zip(sums, due, strict=True):
+            for mine, calendar, origins in zip(sums, due, self.origins, strict=True):
                 values: dict[int, list[int]] = {}
-                for row in rows:
+                for row in (row for origin in origins for row in (rows if origin < 0 else emitted[origin])):
                     values.setdefault(row.key, []).append(row.value)
-                rows = []
+                answer: list[Row] = []
                 for key in sorted(calendar.pop(commit.version, set()) | values.keys()):
                     mine[key], totals = operate(mine.get(key, NO_SUM), sorted(values.get(key, ())), commit.version)
-                    rows += passed_on(key, totals)
+                    answer += passed_on(key, totals)
                     for when, _ in mine[key].coming:
                         calendar[when].add(key)
-            outputs.append(Counter(rows))
+                emitted.append(answer)
+            outputs.append(Counter(emitted[-1]))
         return outputs, {(at, key): each for at, mine in enumerate(sums) for key, each in mine.items()}
 
     def emitted(self, output: Any) -> Emitted:
@@ -103,7 +122,7 @@ class ModelBackend:
     def state(self, log: Log) -> State:
         """Snapshots and deltas of every bin, put together."""
         state: State = {}
-        for operator in range(len(self.operators)):
+        for operator in range(len(self.origins)):
             for bin_ in range(self.bins):
                 for part in log.index.parts(operator, [bin_]):
                     assert part.file.path is not None
@@ -118,21 +137,21 @@ class RiskyJobs(InProcessJobs):
 
     def __init__(
         self,
-        operators: Sequence[BinnedOperator],
+        graph: Graph,
         schema: pa.Schema,
         cluster: InProcessCluster,
         sink: OutputSink,
         chance: Chance,
     ) -> None:
-        super().__init__(operators, schema, cluster, sink)
+        super().__init__(graph, schema, cluster, sink)
         self.chance = chance
 
     def run_task(
-        self, operator: BinnedOperator, control: Control, rows: pa.Table, place: Place, last: bool
+        self, at: int, control: Control, rows: Tables, place: Place, last: bool
     ) -> tuple[TaskReport, pa.Table | None]:
         """One worker's part."""
         self.chance.lose_task()
-        answer = super().run_task(operator, control, rows, place, last)
+        answer = super().run_task(at, control, rows, place, last)
         self.chance.lose_task()
         return answer
 
@@ -142,17 +161,17 @@ class RealBackend:
 
     KEYS, ROWS = 40, 30
 
-    def __init__(self, chance: Chance, bins: int, operators: int, executors: int, folder: Path) -> None:
-        self.bins = bins
+    def __init__(self, chance: Chance, bins: int, origins: Origins, executors: int, folder: Path) -> None:
+        self.bins, self.origins = bins, origins
         schema = pa.schema([("key", pa.int64())])
         count = Count(schema, ["key"])
-        self.operators: list[BinnedOperator] = [count]
-        if operators > 1:
-            self.operators.append(Aggregate(count.output, ["key"], {"top": ("max", "count"), "n": "count"}))
+        top = Aggregate(count.output, ["key"], {"top": ("max", "count"), "n": "count"})
+        before = [count] * (len(origins) - 1)
+        self.graph = graph_of([*before, top if before else count], origins)
         self.location = RiskyFolder.at(str(folder / "checkpoint"), chance)
         self.cluster = InProcessCluster(folder / "executors", executors)
         self.sink = RiskySink(chance)
-        self.jobs = RiskyJobs(self.operators, schema, self.cluster, self.sink, chance)
+        self.jobs = RiskyJobs(self.graph, schema, self.cluster, self.sink, chance)
 
     def rows(self, rng: random.Random) -> pa.Table:
         """The rows of a batch."""
@@ -160,20 +179,20 @@ class RealBackend:
         return pa.table({"key": pa.array(keys, pa.int64())})
 
     def expected(self, commits: Sequence[Commit], batches: Mapping[int, Any]) -> tuple[list[Emitted], State]:
-        """Counts by key, and how often and how high each count came out."""
+        """Counts by key, and how often and how high each count came out, along every link of the last operator."""
         counts: Counter[int] = Counter()
         updates: Counter[int] = Counter()
         outputs = []
+        last, links = len(self.origins) - 1, len(self.origins[-1])
         for commit in commits:
             keys = batches[commit.batch]["key"].to_pylist() if commit.tick == 0 else []
             counts.update(keys)
             updates.update(set(keys))
-            last = len(self.operators) > 1
-            rows: list[tuple[Any, ...]] = [(key, counts[key], updates[key]) for key in set(keys)]
+            rows: list[tuple[Any, ...]] = [(key, counts[key], updates[key] * links) for key in set(keys)]
             outputs.append(Counter(row if last else row[:2] for row in rows))
-        state: State = {(0, key): (count,) for key, count in counts.items()}
-        if len(self.operators) > 1:
-            state |= {(1, key): (counts[key], updates[key]) for key in updates}
+        state: State = {(at, key): (count,) for at in range(max(1, last)) for key, count in counts.items()}
+        if last:
+            state |= {(last, key): (counts[key], updates[key] * links) for key in updates}
         return outputs, state
 
     def emitted(self, output: Any) -> Emitted:
@@ -184,7 +203,7 @@ class RealBackend:
         """The tables of every operator, as a reader of the checkpoint sees them."""
         reader = Reader.open(self.location.root)
         state: State = {}
-        for operator in range(len(self.operators)):
+        for operator in range(len(self.origins)):
             for piece in reader.state(operator, reader.table(operator, None)):
                 for row in piece.drop_columns(["bin"]).to_pylist():
                     key, *values = row.values()

@@ -68,11 +68,10 @@ class Harness:
     def __init__(self, stream: Stream, workers: int, bins: int, settings: Mapping[str, Any]) -> None:
         if not isinstance(stream.source, RowSource):
             raise InvalidOption("a harness runs without Spark: build the stream over me.testing.source(...)")
-        if not stream.nodes:
-            raise InvalidOption("there is nothing to run yet; add .key_by(...) and an operator such as .count()")
+        stream.check_end()
         whole("workers", workers, 1, MAX_WORKERS)
         self._folder = tempfile.TemporaryDirectory(prefix="meander-test-")
-        self.source = stream.source
+        self._sources: tuple[RowSource, ...] = stream.flow.sources
         self.clock = ManualClock()
         self.sink = MemorySink()
         self.cluster = InProcessCluster(Path(self._folder.name) / "executors", workers)
@@ -90,16 +89,14 @@ class Harness:
         workers, bins, settings = self._options
         options = dict(settings)
         checkpoint = str(options.pop("checkpoint", Path(self._folder.name) / "checkpoint"))
-        assert isinstance(stream.source, RowSource)
-        operators = with_converters([node.operator for node in stream.nodes], evolution)
-        columns = stream.schema.names if stream.shapes else None
-        rows = rows_of(stream.source, None, None, None)
-        jobs = InProcessJobs(operators, rows.schema, self.cluster, self.sink, columns)
+        graph = stream.flow.graph
+        graph = replace(graph, operators=tuple(with_converters(graph.operators, evolution)))
+        columns = stream.schema.names if stream.branches[0].shapes else None
+        rows = rows_of(stream.flow.sources, None, None, None)
+        jobs = InProcessJobs(graph, rows.schema, self.cluster, self.sink, columns)
         chosen = Settings.of(checkpoint, workers, bins, **{"copy_ms": 1e9, **options})
         location = Location.of(checkpoint, fsync=chosen.fsync)
-        return InProcessLaunch(
-            operators, location, self.cluster, jobs, chosen, self.clock, workers, evolution=evolution
-        )  # fmt: skip
+        return InProcessLaunch(graph, location, self.cluster, jobs, chosen, self.clock, workers, evolution=evolution)
 
     @property
     def driver(self) -> Driver:
@@ -123,8 +120,9 @@ class Harness:
         """Process one batch and return what it emits.
 
         Args:
-            rows: a table or dictionaries, in the columns of the source.
-            left: for a join or an operator with two inputs, the rows of the first one.
+            rows: a table or dictionaries, in the columns of the source; where there are several sources, a dictionary
+                of these by source: `{orders: [...], clicks: [...]}`, where `orders = me.testing.source(...)`.
+            left: where there are two sources, the rows of the first, such as the left one of a join.
             right: and those of the second.
 
         Returns:
@@ -141,7 +139,7 @@ class Harness:
         stream = self._run.stream
         assert isinstance(stream, InProcessStream)
         self.clock.advance(1.0)
-        stream.put(rows_of(self.source, rows, left, right))
+        stream.put(rows_of(self._sources, rows, left, right))
         self._deliver()
         return self.emitted()
 
@@ -474,8 +472,7 @@ class Harness:
             self._launch_of(stream, Evolution.of(evolve, renames, defaults)), starts=self._launch.starts
         )  # fmt: skip
         self._run = QueryRun(launch, self.clock)
-        assert isinstance(stream.source, RowSource)
-        self._launch, self._stream, self.source = launch, stream, stream.source
+        self._launch, self._stream, self._sources = launch, stream, stream.flow.sources
         self.query = Query(self._run, background=False)
 
     def close(self) -> None:

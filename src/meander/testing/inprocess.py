@@ -5,14 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from meander.engine.driver.graph import Graph
 from meander.engine.driver.ports import (
     Job,
+    JobInput,
     JobLost,
     JobResult,
     OperatorOutput,
@@ -27,8 +29,12 @@ from meander.engine.worker.messages import Control, TaskReport
 from meander.engine.worker.process import Host
 from meander.engine.worker.rows import REPORT, SLOT, shown
 from meander.engine.worker.task import OperatorTask
-from meander.operators.operator import ALL, BinnedOperator
+from meander.operators.operator import BinnedOperator
 from meander.prepared import PreparedRows
+from meander.testing.tables import rows_of_links
+
+Tables: TypeAlias = Sequence[pa.Table]
+"""The rows of an operator, a table for each of its links."""
 
 
 class InProcessCluster:
@@ -106,13 +112,14 @@ class InProcessJobs:
 
     def __init__(
         self,
-        operators: Sequence[BinnedOperator],
+        operators: Sequence[BinnedOperator] | Graph,
         schema: pa.Schema,
         cluster: InProcessCluster,
         sink: OutputSink,
         columns: Sequence[str] | None = None,
     ) -> None:
-        self.operators, self.schema, self.cluster, self.sink = tuple(operators), schema, cluster, sink
+        self.graph = Graph.of(operators)
+        self.operators, self.schema, self.cluster, self.sink = self.graph.operators, schema, cluster, sink
         self.columns = columns
         """The columns that the sink gets, where those are not all."""
 
@@ -120,51 +127,55 @@ class InProcessJobs:
         """No rows, in the schema of the stream."""
         return self.schema.empty_table()
 
-    def waves(self, rows: pa.Table, routing: Routing, max_bytes: int) -> Sequence[pa.Table]:
-        """The rows in one piece, or in waves of bins where one worker would get too many bytes."""
-        bins = len(routing.slots)
+    def waves(self, input: JobInput, routing: Routing, max_bytes: int) -> Sequence[Tables]:
+        """The rows of an operator in one piece, or in waves of bins where one worker would get too many bytes."""
+        at, bins = routing.operator, len(routing.slots)
+        tables = rows_of_links(self.graph, at, input, {})
         count = 1
-        while count * max_bytes < rows.nbytes and count < bins:
+        while count * max_bytes < sum(rows.nbytes for rows in tables) and count < bins:
             count *= 2
         if count == 1:
-            return [rows]
-        operator = self.operators[routing.operator]
-        wave_of = self._bins(_with_key(rows, operator), operator, bins) % count
-        return [rows.filter(pa.array(wave_of == wave)) for wave in range(count)]
+            return [tables]
+        wave_of = [bins_of % count for bins_of in self._bins(at, tables, bins)]
+        return [
+            [rows.filter(pa.array(mine == wave)) for rows, mine in zip(tables, wave_of, strict=True)]
+            for wave in range(count)
+        ]
 
-    def of_bins(self, rows: pa.Table, bins: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Table:
-        """The rows of some bins of the first operator."""
-        operator = self.operators[0]
-        return rows.filter(pa.array(bins[self._bins(_with_key(rows, operator), operator, bins.size)]))
+    def of_bins(self, batch: pa.Table, bins: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Table:
+        """The rows of some bins of the first operator, which is the only one that reads the source."""
+        (mine,) = self._bins(0, rows_of_links(self.graph, 0, JobInput(batch), {}), bins.size)
+        return batch.filter(pa.array(bins[mine]))
 
     def free(self, waves: Sequence[pa.Table]) -> None:
         """Tables need not be given back."""
 
-    def run(self, rows: pa.Table, job: Job) -> JobResult:
+    def run(self, input: JobInput, job: Job) -> JobResult:
         """Run every worker of every operator; raises `JobLost` where one of their executors is gone."""
         reports: list[TaskReport] = []
         inline: list[pa.Table] = []
-        for at, (routing, controls) in enumerate(zip(job.routings, job.controls, strict=True)):
-            last = at + 1 == len(job.routings)
-            operator = self.operators[routing.operator]
-            parts = self._routed(rows, operator, routing)
-            emitted: list[pa.Table] = []
-            for control, part, place in zip(controls, parts, job.places, strict=True):
-                report, output = self.run_task(operator, control, part, place, last)
+        emitted: dict[int, pa.Table] = {}
+        for routing, controls in zip(job.routings, job.controls, strict=True):
+            at, last = routing.operator, routing is job.routings[-1]
+            rows = input.pieces[at] if at in input.pieces else rows_of_links(self.graph, at, input, emitted)
+            outputs: list[pa.Table] = []
+            for control, part, place in zip(controls, self._routed(rows, routing), job.places, strict=True):
+                report, output = self.run_task(at, control, part, place, last)
                 reports.append(report)
                 if output is not None:
-                    (inline if last else emitted).append(output)
-            rows = pa.concat_tables(emitted) if emitted else operator.output.empty_table()
+                    (inline if last else outputs).append(output)
+            emitted[at] = pa.concat_tables(outputs) if outputs else self.operators[at].output.empty_table()
         return JobResult(tuple(reports), tuple(inline))
 
     def run_task(
-        self, operator: BinnedOperator, control: Control, rows: pa.Table, place: Place, last: bool
+        self, at: int, control: Control, rows: Tables, place: Place, last: bool
     ) -> tuple[TaskReport, pa.Table | None]:
-        """One worker's part: its report, and rows for the next operator or small output."""
+        """One worker's part of an operator: its report, and rows for the next ones or small output."""
         if place.executor not in self.cluster.ids():
             raise JobLost(f"executor {place.executor} is gone")
         control = Control.from_bytes(control.to_bytes())  # as it would travel
-        batches = list(OperatorTask(operator, rows.schema, last).run(control, lambda: rows, self.cluster.host(place)))
+        task = OperatorTask(self.operators[at], self.graph.links[at], tuple(each.schema for each in rows), last)
+        batches = list(task.run(control, lambda: list(rows), self.cluster.host(place)))
         if last:
             (batch,) = batches
             output = batch["output"][0].as_py()
@@ -176,7 +187,7 @@ class InProcessJobs:
         return TaskReport.from_text(texts[0]), output
 
     def read(self, output: OperatorOutput) -> pa.Table:
-        """The output of an operator as rows for the next one."""
+        """The output of an operator as rows for those that read it."""
         tables = [shown(self.operators[output.operator].output).empty_table(), *output.inline]
         for path, place in output.files:
             if place.executor not in self.cluster.ids():
@@ -196,29 +207,25 @@ class InProcessJobs:
     def cancel(self, tag: str) -> None:
         """Jobs end before anyone could cancel them."""
 
-    def _routed(self, rows: pa.Table, operator: BinnedOperator, routing: Routing) -> list[pa.Table]:
-        """The rows of each slot."""
-        rows = _with_key(rows, operator)
-        apart = [name for name in operator.key.names if name not in operator.input.names]
-        rows = rows.select([*operator.input.names, *apart])
-        slots = np.array(routing.slots)[self._bins(rows, operator, len(routing.slots))]
-        return [rows.filter(pa.array(slots == slot)) for slot in range(routing.count)]
+    def _routed(self, tables: Tables, routing: Routing) -> list[list[pa.Table]]:
+        """The rows of each slot, by link."""
+        slots = [np.array(routing.slots)[each] for each in self._bins(routing.operator, tables, len(routing.slots))]
+        return [
+            [rows.filter(pa.array(mine == slot)) for rows, mine in zip(tables, slots, strict=True)]
+            for slot in range(routing.count)
+        ]
 
-    def _bins(self, rows: pa.Table, operator: BinnedOperator, bins: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The bin of each row; a row without a key goes anywhere, and becomes a dead letter there."""
-        columns = [rows[name] for name in operator.key.names]
-        good = np.ones(len(rows), np.bool_)
-        for column in columns:
-            good &= column.is_valid().to_numpy()
-        bin_of_row = np.zeros(len(rows), np.int64)
-        if good.any():
-            mask = pa.array(good)
-            bin_of_row[good] = operator.key.encode([column.filter(mask) for column in columns]).bins(bins)
-        return bin_of_row
-
-
-def _with_key(rows: pa.Table, operator: BinnedOperator) -> pa.Table:
-    """The rows; where all have one key, with the column that holds it."""
-    if ALL in operator.key.names and ALL not in rows.column_names:
-        return rows.append_column(ALL, pa.array(np.zeros(len(rows), np.int32)))
-    return rows
+    def _bins(self, at: int, tables: Tables, bins: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+        """The bin of each row, by link; a row without a key goes anywhere, and becomes a dead letter there."""
+        key, answers = self.operators[at].key, []
+        for rows, link in zip(tables, self.graph.links[at], strict=True):
+            columns = [rows[name].cast(type_) for name, type_ in zip(link.key, key.types, strict=True)]
+            good = np.ones(len(rows), np.bool_)
+            for column in columns:
+                good &= column.is_valid().to_numpy()
+            bin_of_row = np.zeros(len(rows), np.int64)
+            if good.any():
+                mask = pa.array(good)
+                bin_of_row[good] = key.encode([column.filter(mask) for column in columns]).bins(bins)
+            answers.append(bin_of_row)
+        return answers

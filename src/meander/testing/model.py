@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from meander.engine.driver.graph import Graph
 from meander.engine.driver.ports import (
     Job,
+    JobInput,
     JobLost,
     JobResult,
     OperatorOutput,
@@ -30,6 +33,7 @@ from meander.engine.worker.catch_up import update, wanted
 from meander.engine.worker.messages import Bins, Control, Fault, TaskReport, Token
 from meander.errors import MeanderError
 from meander.operators.operator import BinnedOperator
+from meander.route.keys import KeyType
 from meander.store import bitmap
 from meander.store.entries import FileRef, SnapshotRef
 from meander.store.files import Attempt
@@ -74,6 +78,7 @@ class SumOperator(BinnedOperator):
 
     name = "sum"
     tables = ()
+    key = KeyType.of([pa.field("key", pa.int64())])
 
     def __init__(self, bins: int) -> None:
         self.bins = bins
@@ -132,9 +137,9 @@ class ModelJobs:
     """The driver's port `Jobs` over modelled workers."""
 
     def __init__(
-        self, operators: int, location: MemoryLocation, cluster: InProcessCluster, sink: OutputSink, chance: Chance
+        self, graph: Graph, location: MemoryLocation, cluster: InProcessCluster, sink: OutputSink, chance: Chance
     ) -> None:
-        self.count, self.location, self.cluster, self.sink, self.chance = operators, location, cluster, sink, chance
+        self.graph, self.location, self.cluster, self.sink, self.chance = graph, location, cluster, sink, chance
         self.stores: dict[tuple[str, str, int, int], Store] = {}
         self._zombies: list[tuple[Control, tuple[Row, ...], Place]] = []
 
@@ -142,9 +147,9 @@ class ModelJobs:
         """No rows."""
         return ()
 
-    def waves(self, rows: tuple[Row, ...], routing: Routing, max_bytes: int) -> list[tuple[Row, ...]]:
-        """The rows in one piece, or by chance in two waves of bins."""
-        bins = len(routing.slots)
+    def waves(self, input: JobInput, routing: Routing, max_bytes: int) -> list[tuple[Row, ...]]:
+        """The rows of an operator in one piece, or by chance in two waves of bins."""
+        rows, bins = tuple(self._rows(routing.operator, input, {})), len(routing.slots)
         if bins < 2 or self.chance.rng.random() < 0.9:
             return [rows]
         return [tuple(row for row in rows if bin_of(routing.operator, row.key, bins) % 2 == at) for at in (0, 1)]
@@ -152,27 +157,35 @@ class ModelJobs:
     def free(self, waves: Sequence[tuple[Row, ...]]) -> None:
         """There is nothing to give back."""
 
-    def run(self, rows: tuple[Row, ...], job: Job) -> JobResult:
+    def run(self, input: JobInput, job: Job) -> JobResult:
         """Run every worker of every operator."""
         self._let_zombies_run()
         reports: list[TaskReport] = []
-        output: list[Row] = list(rows)
+        emitted: dict[int, list[Row]] = {}
         for routing, controls in zip(job.routings, job.controls, strict=True):
+            at = routing.operator
             parts: list[list[Row]] = [[] for _ in range(routing.count)]
-            for row in output:
+            for row in input.pieces[at] if at in input.pieces else self._rows(at, input, emitted):
                 parts[routing.slots[bin_of(routing.operator, row.key, len(routing.slots))]].append(row)
-            output = []
+            emitted[at] = output = []
             tasks = list(zip(controls, map(tuple, parts), job.places, strict=True))
-            for at, task in enumerate(tasks):
+            for number, task in enumerate(tasks):
                 try:
-                    report, emitted = self._task(*task)
+                    report, answer = self._task(*task)
                 except JobLost:
                     if self.chance.rng.random() < self.chance.rates.zombie:
-                        self._zombies += tasks[at:]
+                        self._zombies += tasks[number:]
                     raise
                 reports += [report] * (2 if self.chance.happens("doubled") else 1)
-                output += emitted
+                output += answer
         return JobResult(tuple(reports), (tuple(output),))
+
+    def _rows(self, at: int, input: JobInput, emitted: Mapping[int, Sequence[Row]]) -> list[Row]:
+        """The rows of all links of an operator; every source is the batch."""
+        outputs = {**input.outputs, **emitted}
+        return [
+            row for link in self.graph.links[at] for row in (input.batch if link.origin < 0 else outputs[link.origin])
+        ]
 
     def lose(self, executor: str) -> None:
         """An executor is gone, with what its workers held."""
@@ -185,7 +198,7 @@ class ModelJobs:
                 self._task(*task)
 
     def read(self, output: OperatorOutput) -> tuple[Row, ...]:
-        """The output of an operator as rows for the next one."""
+        """The output of an operator as rows for those that read it."""
         return tuple(row for part in output.inline for row in part)
 
     def prepare(self, output: OperatorOutput, write: SinkWrite) -> SinkToken:
@@ -313,6 +326,7 @@ class ModelJobs:
             loads[bin_of(control.operator, row.key, control.bins)] += 1
         return TaskReport(
             token, control.operator, control.worker, place.process, rows=len(rows), bytes=1 << 40,
+            new_rows=len(rows) if any(link.is_new for link in self.graph.links[control.operator]) else 0,
             delta=self._keep(attempt.path("deltas"), delta, control, worker).to_json() if delta else None,
             snapshot=None if control.snapshot is None else SnapshotRef(
                 self._keep(attempt.path("snapshots"), snapshot, control, worker), token.version - 1

@@ -32,7 +32,7 @@ from meander.migration.control_rows import ControlRow
 from meander.migration.control_stream import ControlStream
 from meander.migration.mover import Mover
 from meander.store.entries import Commit
-from meander.testing.backends import Backend, ModelBackend, RealBackend
+from meander.testing.backends import Backend, ModelBackend, Origins, RealBackend
 from meander.testing.faults import Chance, FaultRates
 from meander.testing.model import ModelJobs
 from meander.testing.stream import InProcessLaunch, InProcessStream
@@ -47,6 +47,14 @@ MAX_STEPS = 1000
 MAX_SETTLE = 300
 SHARED_MEMORY = Path("/dev/shm")
 """Where files cost no disk; they are gone with the simulation anyway."""
+
+
+CHAINS: dict[int, Origins] = {1: [(-1,)], 2: [(-1,), (0,)]}
+GRAPHS: list[Origins] = [
+    [(-1,), (-1,), (0, 1)], [(-1,), (0, 0)], [(-1,), (0, -1)], [(-1,), (0,), (0,), (1, 2)], [(-1,), (-1, 0), (-1, 0, 1)]
+]  # fmt: skip
+"""What operators of a query with branches take rows from; -1 is the source. A fourth of the seeds have such a one."""
+REAL_GRAPH: Origins = [(-1,), (-1,), (0, 1, 0)]
 
 
 class Violation(AssertionError):
@@ -112,10 +120,11 @@ class Simulation:
         rng = self.rng
         bins, operators = rng.choice([4, 8]), rng.choice([1, 1, 2])
         executors = rng.randint(1, MOST_WORKERS)
+        has_branches, branches = self.seed % 4 == 3, GRAPHS[self.seed // 4 % len(GRAPHS)]
         self.backend: Backend = (
-            RealBackend(self.chance, bins, operators, executors, folder)
+            RealBackend(self.chance, bins, REAL_GRAPH if has_branches else CHAINS[operators], executors, folder)
             if self.is_real
-            else ModelBackend(self.chance, bins, operators, executors)
+            else ModelBackend(self.chance, bins, branches if has_branches else CHAINS[operators], executors)
         )
         self.clock = ManualClock()
         settings = Settings(
@@ -124,7 +133,7 @@ class Simulation:
             copy_bytes=rng.choice([1, 50, 1 << 20]), release_after=rng.choice([0, 1, 2, 4]), attempts=20,
         )  # fmt: skip
         self.launch = InProcessLaunch(
-            self.backend.operators, self.backend.location, self.backend.cluster, self.backend.jobs, settings,
+            self.backend.graph, self.backend.location, self.backend.cluster, self.backend.jobs, settings,
             self.clock, settings.workers, f"seed{self.seed}",
         )  # fmt: skip
         with self.chance.paused():

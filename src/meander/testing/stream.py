@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from meander.clock import Clock
 from meander.engine.driver.driver import Driver, claim
+from meander.engine.driver.graph import Graph
 from meander.engine.driver.ports import Cluster, Jobs, Rows
 from meander.engine.driver.settings import Settings
 from meander.migration.steps import Step
@@ -91,7 +92,7 @@ class InProcessStream:
 class InProcessLaunch:
     """Everything a query is started with in this process."""
 
-    operators: Sequence[BinnedOperator]
+    operators: Sequence[BinnedOperator] | Graph
     location: Location
     cluster: Cluster
     jobs: Jobs

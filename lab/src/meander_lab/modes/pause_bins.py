@@ -50,7 +50,10 @@ class PauseBins:
 
     def run(self, migration: Migration) -> None:
         """Copy without a limit, and hold rows back meanwhile."""
-        loop = run_of(migration).driver.loop
+        driver = run_of(migration).driver
+        loop, readers = driver.loop, [link for links in driver.graph.links for link in links if link.origin < 0]
+        if len(readers) > 1:
+            raise InvalidOption("mode pause_bins holds back rows of the first operator, and others read sources too")
         with loop.lock:
             loop.use(WaitBuffer(migration=migration))
         budget = copy_budget(migration.request, self.name)
@@ -147,7 +150,7 @@ def rows_of_bins(jobs: object, rows: Rows, bins: Bins) -> Rows:
     from pyspark.sql import functions as F
 
     assert isinstance(jobs, SparkJobs)
-    node = jobs.nodes[0]
-    key = [node.columns.get(name, name) for name in node.operator.key.names]
+    first = jobs.flow.nodes[0]
+    key = [first.inputs[0].columns.get(name, name) for name in first.operator.key.names]
     flags = jobs.gateway.array(bins.astype(int).tolist())
     return rows.where(F.get(flags, bin_of(key, bins.size)) == F.lit(1))

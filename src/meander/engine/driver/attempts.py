@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from meander.engine.driver.commit import EventTime
 from meander.engine.driver.conversion import StateConversion
+from meander.engine.driver.graph import Graph
 from meander.engine.driver.placement import Placement
-from meander.engine.driver.ports import Job, JobLost, JobResult, Jobs, OperatorOutput, Rows
+from meander.engine.driver.ports import Job, JobInput, JobLost, JobResult, Jobs, OperatorOutput, OutputLost, Rows
 from meander.engine.driver.settings import Settings
 from meander.engine.driver.version import Version, stale_bins
 from meander.engine.worker.messages import TaskReport, Token
@@ -34,7 +35,7 @@ class Attempts:
 
     def __init__(
         self,
-        operators: Sequence[BinnedOperator],
+        operators: Sequence[BinnedOperator] | Graph,
         jobs: Jobs,
         placement: Placement,
         coordinator: Coordinator,
@@ -43,9 +44,11 @@ class Attempts:
         settings: Settings,
         conversion: StateConversion | None = None,
     ) -> None:
-        self.operators, self.jobs, self.placement, self.coordinator = tuple(operators), jobs, placement, coordinator
+        self.graph = Graph.of(operators)
+        self.operators = self.graph.operators
+        self.jobs, self.placement, self.coordinator = jobs, placement, coordinator
         self.event_time, self.log, self.settings = event_time, log, settings
-        design = Design.first([each.fingerprint for each in self.operators])
+        design = Design.first(self.graph.fingerprints)
         self.conversion = conversion or StateConversion(design, log, coordinator.events, settings.copy_bytes)
         self.stopping = False
         self.errors = 0
@@ -124,38 +127,61 @@ class Attempts:
         return max(0, self.settings.errors - self.errors) if self.settings.on_error == "dead_letter" else None
 
     def _try(self, rows: Rows, version: Version) -> JobResult:
-        """One attempt: one job, unless a worker's rows are too many to hand over at once.
+        """One attempt: one job, unless a worker's rows are too many to hand over at once, or several read an output.
 
-        Then the operator they are for is run alone, in several waves of bins, and those after it over its output.
+        An operator whose rows are too many is run alone, in several waves of bins. Those that read what was emitted in
+        such a job, or in one for several readers, come in a further job over that output.
         """
         results: list[JobResult] = []
-        end = len(self.operators)
-        for first in range(end):
-            waves = self._waves(rows, version, first)
-            if len(waves) == 1:
-                return _joined([*results, self._run(waves[0], version, range(first, end), (0, 1))])
-            try:
-                part = self._in_waves(waves, version, first)
-            finally:
-                self.jobs.free(waves)
-            if first + 1 == end or any(report.fault for report in part.reports):
+        waiting = set(range(len(self.operators)))
+        outputs: dict[int, Rows] = {}
+        pieces: dict[int, Rows] = {}
+        while True:
+            operators, part = self._next_job(JobInput(rows, outputs, pieces), version, waiting, pieces)
+            waiting -= set(operators)
+            if not waiting or any(report.fault for report in part.reports):
                 return _joined([*results, part])
-            rows = self.jobs.read(self.output(part, first))
+            outputs[operators[-1]] = self._read(self.output(part, operators[-1]))
             results.append(replace(part, inline=()))
-        return _joined(results)
 
-    def _in_waves(self, waves: Sequence[Rows], version: Version, operator: int) -> JobResult:
-        operators = range(operator, operator + 1)
-        return _joined([self._run(wave, version, operators, (at, len(waves))) for at, wave in enumerate(waves)])
+    def _next_job(
+        self, input: JobInput, version: Version, waiting: Collection[int], pieces: dict[int, Rows]
+    ) -> tuple[Sequence[int], JobResult]:
+        """Run those of the operators that wait that can be one job, or one of them alone in waves."""
+        for at in sorted(waiting):
+            if at in pieces or not self.graph.is_ready(at, input.outputs):
+                continue
+            waves = self._waves(input, version, at)
+            if len(waves) > 1:
+                try:
+                    return (at,), self._in_waves(input, waves, version, at)
+                finally:
+                    self.jobs.free(waves)
+            pieces.update((at, each) for each in waves)
+        operators = self.graph.job(waiting)
+        return operators, self._run(input, version, operators, (0, 1))
 
-    def _waves(self, rows: Rows, version: Version, operator: int) -> Sequence[Rows]:
-        """To look costs a job: only the first batch, one after larger ones, and one that was lost are looked at."""
+    def _in_waves(self, input: JobInput, waves: Sequence[Rows], version: Version, operator: int) -> JobResult:
+        inputs = [replace(input, pieces={operator: wave}) for wave in waves]
+        return _joined([self._run(each, version, (operator,), (at, len(waves))) for at, each in enumerate(inputs)])
+
+    def _waves(self, input: JobInput, version: Version, operator: int) -> Sequence[Rows]:
+        """The rows of an operator as they can be handed over; none where nobody has to look at them.
+
+        To look costs a job: only the first batch, one after larger ones, and one that was lost are looked at.
+        """
         limit = self.settings.hand_over_bytes
         if self._largest_bytes is not None and self._largest_bytes * 8 <= limit:
-            return [rows]
-        return self.jobs.waves(rows, version.routing(operator), limit)
+            return []
+        return self.jobs.waves(input, version.routing(operator), limit)
 
-    def _run(self, rows: Rows, version: Version, operators: range, wave: tuple[int, int]) -> JobResult:
+    def _read(self, output: OperatorOutput) -> Rows:
+        try:
+            return self.jobs.read(output)
+        except OutputLost as loss:
+            raise JobLost(str(loss)) from loss
+
+    def _run(self, input: JobInput, version: Version, operators: Sequence[int], wave: tuple[int, int]) -> JobResult:
         self._count += 1  # waves are attempts of their own: their files must not share names
         epoch = self.log.epoch
         assert epoch is not None
@@ -167,7 +193,7 @@ class Attempts:
             version.places,
             version.fits,
         )
-        return self.jobs.run(rows, job)
+        return self.jobs.run(input, job)
 
     def _mend(self, reports: Sequence[TaskReport], version: int, batch: int) -> str | None:
         """What went wrong in an attempt, None if nothing; raises where another attempt would not help."""

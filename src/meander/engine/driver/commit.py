@@ -113,7 +113,7 @@ class VersionReports:
     @property
     def rows(self) -> int:
         """The rows that came in."""
-        return sum(report.rows for report in self.by_operator[0])
+        return self.total("new_rows")
 
     def total(self, name: str) -> int:
         """The sum of a number over all reports."""

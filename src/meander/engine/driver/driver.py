@@ -16,6 +16,7 @@ from meander.engine.driver.attempts import Attempts
 from meander.engine.driver.batch_loop import BatchLoop, Ticker
 from meander.engine.driver.commit import EventTime
 from meander.engine.driver.conversion import StateConversion, check_converters
+from meander.engine.driver.graph import Graph
 from meander.engine.driver.monitor import Loads, Monitor
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Cluster, Jobs
@@ -41,7 +42,7 @@ class Driver:
 
     def __init__(
         self,
-        operators: Sequence[BinnedOperator],
+        operators: Sequence[BinnedOperator] | Graph,
         cluster: Cluster,
         jobs: Jobs,
         settings: Settings,
@@ -55,7 +56,7 @@ class Driver:
         """Go on from the last commit of a log, once this driver has claimed it.
 
         Args:
-            operators: what the query computes, first to last.
+            operators: what the query computes: operators, first to last, that are a chain, or a graph of them.
             cluster: who is there.
             jobs: what runs attempts.
             settings: how the query runs.
@@ -66,7 +67,8 @@ class Driver:
             before: a driver of the same query in this process that has ended, whose history goes on.
             design: what the query is from its next version on, where that is not what the log says.
         """
-        self.operators, self.cluster, self.jobs = tuple(operators), cluster, jobs
+        self.graph = Graph.of(operators)
+        self.operators, self.cluster, self.jobs = self.graph.operators, cluster, jobs
         self.settings, self.log = settings, log
         self.clock = clock or SystemClock()
         last, count = log.last, len(self.operators)
@@ -87,10 +89,10 @@ class Driver:
             self.record, self.holdings, self.events, settings.workers, note, before.coordinator if before else None
         )  # fmt: skip
         self.placement = Placement(cluster, self.holdings, run or uuid4().hex, self.clock)
-        known = design or log.index.design or Design.first([each.fingerprint for each in self.operators])
+        known = design or log.index.design or Design.first(self.graph.fingerprints)
         self.conversion = StateConversion(known, log, self.events, settings.copy_bytes, design is not None)
         self.attempts = Attempts(
-            self.operators, jobs, self.placement, self.coordinator, self.event_time, log, settings, self.conversion
+            self.graph, jobs, self.placement, self.coordinator, self.event_time, log, settings, self.conversion
         )  # fmt: skip
         self.attempts.errors = before.attempts.errors if before else 0
         self.monitor: Monitor = before.monitor if before else Monitor(self.operators, settings.bins)
@@ -146,7 +148,7 @@ class Driver:
 def claim(
     location: Location,
     settings: Settings,
-    operators: Sequence[BinnedOperator],
+    operators: Sequence[BinnedOperator] | Graph,
     settled: Callable[[Log, Design | None], Driver],
     host: str,
     pid: int,
@@ -159,19 +161,20 @@ def claim(
     Args:
         location: where the checkpoint is; one of a query that has changed too much is refused.
         settings: how the query runs.
-        operators: what it computes.
+        operators: what it computes, as `Driver` takes it.
         settled: makes a driver from what is committed in a log, and of a new design where there is one, and finds
             places for its workers.
         host: where this process runs.
         pid: its number.
         evolution: how the query may differ from what it was.
     """
-    identity = Identity.of(settings.bins, [each.fingerprint for each in operators])
+    graph = Graph.of(operators)
+    identity = Identity.of(settings.bins, graph.fingerprints)
     log = Log.open(location)
 
     def judged() -> Judgement:
-        judgement = identity.judged(location, log, evolution, [each.rules for each in operators])
-        check_converters(judgement.design, log.index, operators)
+        judgement = identity.judged(location, log, evolution, [each.rules for each in graph.operators])
+        check_converters(judgement.design, log.index, graph.operators)
         return judgement
 
     judgement = judged()

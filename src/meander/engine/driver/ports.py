@@ -8,8 +8,8 @@ BatchStream  what brings batches       on Spark: `engine.spark.stream`      in o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -70,12 +70,27 @@ class Routing:
 
 
 @dataclass(frozen=True, eq=False)
+class JobInput:
+    """What the operators of a version read that have not run yet.
+
+    Args:
+        batch: the rows of the batch.
+        outputs: what operators that have run have emitted, by their number, as `Jobs.read` gives it.
+        pieces: for operators that were looked at, all of their rows, or a wave of them, as `Jobs.waves` gives it.
+    """
+
+    batch: Rows
+    outputs: Mapping[int, Rows] = field(default_factory=dict)
+    pieces: Mapping[int, Rows] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class Job:
-    """One attempt at some operators of a version, first to last.
+    """One attempt at some operators of a version, first to last; the last one's output is that of the job.
 
     Args:
         tag: what to cancel it by.
-        routings: one for each operator, in the order of the chain.
+        routings: one for each operator, in their order.
         controls: the control messages of each operator, by slot.
         places: where each slot is.
         barrier: start all tasks of an operator at once or none.
@@ -173,8 +188,8 @@ class Jobs(Protocol):
     def nothing(self) -> Rows:
         """No rows, in the schema of the stream."""
 
-    def waves(self, rows: Rows, routing: Routing, max_bytes: int) -> Sequence[Rows]:
-        """The rows as they can be handed over: in one piece, or in several of other bins each.
+    def waves(self, input: JobInput, routing: Routing, max_bytes: int) -> Sequence[Rows]:
+        """The rows of an operator as they can be handed over: in one piece, or in several of other bins each.
 
         Wave k of n has the rows of bins k, k + n, k + 2n, .. All see the same rows; `free` them afterwards.
         """
@@ -182,11 +197,11 @@ class Jobs(Protocol):
     def free(self, waves: Sequence[Rows]) -> None:
         """Give back what `waves` keeps."""
 
-    def run(self, rows: Rows, job: Job) -> JobResult:
+    def run(self, input: JobInput, job: Job) -> JobResult:
         """Run one attempt."""
 
     def read(self, output: OperatorOutput) -> Rows:
-        """The output of an operator as rows for the next one."""
+        """The output of an operator as rows for those that read it."""
 
     def prepare(self, output: OperatorOutput, write: SinkWrite) -> SinkToken:
         """Give the output of a version to the sink, and return what it has prepared.

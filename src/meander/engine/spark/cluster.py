@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from meander.engine.driver.ports import Job, Jobs, Place, Routing
+from meander.engine.driver.ports import Job, JobInput, Jobs, Place, Routing
 from meander.engine.spark.gateway import ArrowTask, Executor, Gateway
 from meander.engine.worker.messages import Control, Token
 from meander.engine.worker.process import local_folder, spark_host
@@ -163,7 +163,7 @@ def rehearse(jobs: Jobs, operators: int, places: Sequence[Place], bins: int) -> 
         try:
             for _ in range(REHEARSALS):
                 job = Job("meander-rehearsal", routings, controls, (place,), False)
-                jobs.run(_nulls(jobs.nothing()), job)
+                jobs.run(JobInput(_nulls(jobs.nothing())), job)
         except Exception as problem:
             logger.info("executor %s could not rehearse: %s", place.executor, str(problem).splitlines()[0])
 

@@ -40,18 +40,18 @@ def bin_of(key: Sequence[str | Column], bins: int) -> Column:
 class RowRouting:
     """The assignment of one operator as Spark sees it: which slot a bin goes to."""
 
-    def __init__(self, gateway: Gateway, key: Sequence[str], slots: Sequence[int], count: int) -> None:
-        self.key, self.bins, self.count = tuple(key), len(slots), count
+    def __init__(self, gateway: Gateway, slots: Sequence[int], count: int) -> None:
+        self.bins, self.count = len(slots), count
         self.table = gateway.array(slots)
 
-    def route(self, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    def route(self, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFrame:
         """These columns, each row in the partition of its slot; reports of an earlier operator stay in theirs.
 
         Few calls, because each makes Spark analyse a plan anew.
         """
         from pyspark.sql import functions as F
 
-        slot = F.get(self.table, bin_of(self.key, self.bins))
+        slot = F.get(self.table, bin_of(key, self.bins))
         if REPORT in columns:
             slot = F.when(F.col(REPORT).isNotNull(), F.col(SLOT) % self.count).otherwise(slot)
         quoted = [F.col(f"`{name}`") for name in columns]

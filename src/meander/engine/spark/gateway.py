@@ -42,8 +42,9 @@ class Gateway:
         self.any = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
         encoders = jvm.org.apache.spark.sql.Encoders
         agnostic = jvm.org.apache.spark.sql.catalyst.encoders.AgnosticEncoders
-        chunks = agnostic.ArrayEncoder(getattr(getattr(agnostic, "BinaryEncoder$"), "MODULE$"), False)
-        self.hand_over_encoder = encoders.tuple(chunks, encoders.BINARY())
+        self._chunks_encoder = agnostic.ArrayEncoder(getattr(getattr(agnostic, "BinaryEncoder$"), "MODULE$"), False)
+        self._hand_over_encoders: dict[int, Any] = {}
+        self._pair_of = encoders.tuple
         self.control_encoder = encoders.BINARY()
 
     @property
@@ -150,10 +151,24 @@ class Gateway:
         rdd = self.jvm.org.apache.spark.rdd.ParallelCollectionRDD
         return rdd(self.jsc, self.seq(list(messages)), len(messages), preferred, self.any)
 
-    def with_control(self, rows: DataFrame, control: Any) -> DataFrame:
-        """Rows that are already in their partitions, as lists of Arrow chunks, each beside its control message."""
-        chunks = rows._jdf.toArrowBatchRdd().glom()
-        return self.frame(rows.sparkSession, chunks.zip(control, self.any), self.hand_over_encoder)
+    def with_control(self, rows: Sequence[DataFrame], control: Any) -> DataFrame:
+        """Rows that are already in their partitions, as lists of Arrow chunks, each beside its control message.
+
+        The lists of several frames are pairs of pairs: (((first, second), third), control).
+        """
+        chunks = rows[0]._jdf.toArrowBatchRdd().glom()
+        for each in rows[1:]:
+            chunks = chunks.zip(each._jdf.toArrowBatchRdd().glom(), self.any)
+        return self.frame(rows[0].sparkSession, chunks.zip(control, self.any), self.hand_over_encoder(len(rows)))
+
+    def hand_over_encoder(self, lists: int = 1) -> Any:
+        """How rows of so many lists of chunks, each beside the others and its control message, are kept."""
+        if lists not in self._hand_over_encoders:
+            chunks = self._chunks_encoder
+            for _ in range(lists - 1):
+                chunks = self._pair_of(chunks, self._chunks_encoder)
+            self._hand_over_encoders[lists] = self._pair_of(chunks, self.control_encoder)
+        return self._hand_over_encoders[lists]
 
     def shuffled_bytes(self, rows: DataFrame) -> list[int]:
         """Run the shuffle that these rows end with and return the bytes of each partition; it is not run again."""

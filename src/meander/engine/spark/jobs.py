@@ -1,5 +1,7 @@
 """The operators of one query as Spark jobs, the driver's port `Jobs`: shuffle, operate, shuffle, .., reports.
 
+Rows come to an operator along links, each with a shuffle of its own, and lie side by side before its tasks.
+
 And the end of a job that cannot succeed: what it failed of, and a watchdog for executors that are gone.
 """
 
@@ -10,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ import pyarrow as pa
 from meander.engine.driver.ports import (
     Cluster,
     Job,
+    JobInput,
     JobLost,
     JobResult,
     OperatorOutput,
@@ -32,7 +35,9 @@ from meander.engine.driver.ports import (
 from meander.engine.spark.cluster import rehearse
 from meander.engine.spark.exchange import OUTPUT_LOST, RowRouting, SparkOutput, bin_of
 from meander.engine.spark.gateway import Gateway
-from meander.engine.spark.nodes import OperatorNode, Shape
+from meander.engine.spark.nodes import Dataflow, Shape
+from meander.engine.spark.sources import one_stream, rows_of
+from meander.engine.worker.links import columns_of
 from meander.engine.worker.messages import TaskReport
 from meander.engine.worker.rows import BAD, FINAL, REPORT, passed_on, shown
 from meander.engine.worker.task import OperatorTask
@@ -48,7 +53,7 @@ UNPACKED = 4
 _LOSSES = re.compile(
     r"ExecutorLostFailure|[Ee]xecutor lost|Lost executor|FetchFailed|Worker exited unexpectedly|worker exited"
     r"|crashed|cancelled|Connection reset|Broken pipe|MetadataFetchFailed|Could not recover from a failed barrier"
-    r"|BarrierJob|EOFException",
+    rf"|BarrierJob|EOFException|{OUTPUT_LOST}",
 )
 
 _LOSSES_OF_A_SINK = re.compile(r"ExecutorLostFailure|FetchFailed|[Ww]orker exited unexpectedly")
@@ -62,21 +67,24 @@ class SparkJobs:
         self,
         gateway: Gateway,
         cluster: Cluster,
-        source: DataFrame,
-        nodes: Sequence[OperatorNode],
+        flow: Dataflow,
         sink: OutputSink,
         shapes: Sequence[Shape] = (),
     ) -> None:
-        self.gateway, self.cluster, self.source, self.nodes, self.sink = gateway, cluster, source, tuple(nodes), sink
+        self.gateway, self.cluster, self.flow, self.sink = gateway, cluster, flow, sink
+        self.source = one_stream(flow.sources)
+        """The stream whose batches hold the rows of all sources."""
         self.shapes = tuple(shapes)
         """What the last operator's rows go through on their way to the sink."""
-        self._session: SparkSession = source.sparkSession
+        self._session: SparkSession = self.source.sparkSession
         self._idle_session: SparkSession | None = None
-        self._tasks: dict[tuple[int, bool, bool], Callable[[DataFrame, bool], DataFrame]] = {}
+        self._tasks: dict[tuple[int, tuple[bool, ...], bool], Callable[[DataFrame, bool], DataFrame]] = {}
         self._routings: dict[int, tuple[Routing, RowRouting]] = {}
-        self._outputs = [shown(node.operator.output) for node in self.nodes]
-        self._inputs = [(_input(node, False), _input(node, True)) for node in self.nodes]
-        self._keys = [tuple(node.operator.key.names) for node in self.nodes]
+        self._outputs = [shown(each.output) for each in flow.graph.operators]
+        self._inputs = [
+            [(_input(flow, at, link, False), _input(flow, at, link, True)) for link in range(len(links))]
+            for at, links in enumerate(flow.graph.links)
+        ]
 
     # --- the port --------------------------------------------------------------------------
 
@@ -88,46 +96,54 @@ class SparkJobs:
             self._idle_session.conf.set("spark.sql.session.timeZone", "UTC")
         return self.gateway.empty(self._idle_session, self.source.schema)
 
-    def waves(self, rows: DataFrame, routing: Routing, max_bytes: int) -> Sequence[Rows]:
-        """The rows in one piece, or in as many waves of bins as its shuffle is too large."""
+    def waves(self, input: JobInput, routing: Routing, max_bytes: int) -> Sequence[Rows]:
+        """The rows of an operator in one piece, or in as many waves of bins as its shuffles are too large."""
         from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
         at, bins = routing.operator, len(routing.slots)
+        links = self.flow.graph.links[at]
         with _losses_named():
-            routed = self._routed(self.nodes[at].computed(rows), routing, chained=False)
-            sizes = self.gateway.shuffled_bytes(routed)
+            frames = [self._computed(input, at, link) for link in range(len(links))]
+            routed = [self._routed(frame, routing, link, chained=False) for link, frame in enumerate(frames)]
+            sizes = [sum(each) for each in zip(*map(self.gateway.shuffled_bytes, routed), strict=True)]
         count = 1
         while count * max_bytes < max(sizes) * UNPACKED and count < bins:
             count *= 2
         if count == 1:
-            return [_Shuffled(rows, routed)]
+            return [_Shuffled(routed)]
         # Every wave must see the same rows, also where the source or an expression would not give them twice.
-        kept = self.nodes[at].computed(rows).persist(StorageLevel.DISK_ONLY)
-        bin_ = bin_of(self._keys[at], bins)
-        return [_Wave(kept, kept.where(bin_ % count == F.lit(wave))) for wave in range(count)]
+        kept = [frame.persist(StorageLevel.DISK_ONLY) for frame in frames]
+        return [
+            _Wave(kept, [
+                frame.where(bin_of(link.key, bins) % count == F.lit(wave))
+                for link, frame in zip(links, kept, strict=True)
+            ])
+            for wave in range(count)
+        ]  # fmt: skip
 
     def free(self, waves: Sequence[Rows]) -> None:
         """Give back the rows that waves keep."""
         if isinstance(waves[0], _Wave):
-            waves[0].kept.unpersist()
+            for each in waves[0].kept:
+                each.unpersist()
 
-    def run(self, rows: Rows, job: Job) -> JobResult:
+    def run(self, input: JobInput, job: Job) -> JobResult:
         """Run one attempt as one Spark job; ends it when an executor it needs is gone."""
-        self._session = (rows.frame if isinstance(rows, _Wave | _Shuffled) else rows).sparkSession
+        self._session = input.batch.sparkSession
         with _losses_named():
             if self.gateway.local:
-                return self._run(rows, job)
+                return self._run(input, job)
             needed = {place.executor for place in job.places}
             self.gateway.context.addJobTag(job.tag)
             try:
                 with Watchdog(lambda: bool(needed - self.cluster.ids()), lambda: self.cancel(job.tag)):
-                    return self._run(rows, job)
+                    return self._run(input, job)
             finally:
                 self.gateway.context.removeJobTag(job.tag)
 
     def read(self, output: OperatorOutput) -> DataFrame:
-        """The output of an operator as rows for the next one."""
+        """The output of an operator as rows for those that read it."""
         return self._output(output).frame()
 
     def prepare(self, output: OperatorOutput, write: SinkWrite) -> SinkToken:
@@ -144,8 +160,7 @@ class SparkJobs:
 
     def rehearse(self, places: Sequence[Place], bins: int) -> None:
         """Run the job on new executors, on rows without meaning, so that their first batch is not slow."""
-        apart = SparkJobs(self.gateway, self.cluster, self.source, self.nodes, self.sink)
-        rehearse(apart, len(self.nodes), places, bins)
+        rehearse(SparkJobs(self.gateway, self.cluster, self.flow, self.sink), len(self.flow.nodes), places, bins)
 
     def cancel(self, tag: str) -> None:
         """Cancel the running job of this tag."""
@@ -153,69 +168,86 @@ class SparkJobs:
 
     # --- how ---------------------------------------------------------------------------------
 
-    def _run(self, rows: Rows, job: Job) -> JobResult:
+    def _run(self, input: JobInput, job: Job) -> JobResult:
         began = time.perf_counter()
-        is_wave = isinstance(rows, _Wave)
-        frame = rows.frame if isinstance(rows, _Wave | _Shuffled) else rows
-        for at, (routing, controls) in enumerate(zip(job.routings, job.controls, strict=True)):
-            chained, last = at > 0, at + 1 == len(job.routings)
-            if isinstance(rows, _Shuffled) and not chained:
-                routed = rows.routed
-            else:
-                frame = frame if is_wave and not chained else self.nodes[routing.operator].computed(frame)
-                routed = self._routed(frame, routing, chained)
+        emitted: dict[int, DataFrame] = {}
+        for routing, controls in zip(job.routings, job.controls, strict=True):
+            at, last = routing.operator, routing is job.routings[-1]
+            links = self.flow.graph.links[at]
+            chained = tuple(link.origin in emitted for link in links)
             messages = [control.to_bytes() for control in controls]
             pinned = self.gateway.pinned(messages, [place.location for place in job.places])
-            task = self._task(routing.operator, chained, last)
-            frame = task(self.gateway.with_control(routed, pinned), job.barrier)
+            routed = self._routed_to(replace(input, outputs={**input.outputs, **emitted}), routing, chained)
+            emitted[at] = self._task(at, chained, last)(self.gateway.with_control(routed, pinned), job.barrier)
+        rows = emitted[job.routings[-1].operator]
         planned_s = time.perf_counter() - began
-        return _result([(row["report"], row["output"]) for row in frame.collect()], planned_s)
+        return _result([(row["report"], row["output"]) for row in rows.collect()], planned_s)
+
+    def _routed_to(self, input: JobInput, routing: Routing, chained: Sequence[bool]) -> list[DataFrame]:
+        """The rows of each link of an operator, each in the partition of its slot."""
+        piece = input.pieces.get(routing.operator)
+        if isinstance(piece, _Shuffled):
+            return piece.routed
+        frames = (
+            piece.frames
+            if isinstance(piece, _Wave)
+            else [self._computed(input, routing.operator, link) for link in range(len(chained))]
+        )
+        return [self._routed(frame, routing, link, chained[link]) for link, frame in enumerate(frames)]
+
+    def _computed(self, input: JobInput, at: int, link: int) -> DataFrame:
+        """The rows of a link, with the columns that have to be computed first."""
+        origin = self.flow.graph.links[at][link].origin
+        frame = rows_of(input.batch, ~origin, self.flow.sources) if origin < 0 else input.outputs[origin]
+        return self.flow.nodes[at].inputs[link].computed(frame)
 
     def _output(self, output: OperatorOutput, shapes: Sequence[Shape] = ()) -> SparkOutput:
         schema = self._outputs[output.operator]
         return SparkOutput(schema, output.inline, output.files, self.gateway, self._session, shapes)
 
-    def _routed(self, frame: DataFrame, routing: Routing, chained: bool) -> DataFrame:
+    def _routed(self, frame: DataFrame, routing: Routing, link: int, chained: bool) -> DataFrame:
         at = routing.operator
         if at not in self._routings or self._routings[at][0] != routing:
-            self._routings[at] = (routing, RowRouting(self.gateway, self._keys[at], routing.slots, routing.count))
-        return self._routings[at][1].route(frame, self._inputs[at][chained].names)
+            self._routings[at] = (routing, RowRouting(self.gateway, routing.slots, routing.count))
+        columns = self._inputs[at][link][chained].names
+        return self._routings[at][1].route(frame, self.flow.graph.links[at][link].key, columns)
 
-    def _task(self, at: int, chained: bool, last: bool) -> Callable[[DataFrame, bool], DataFrame]:
+    def _task(self, at: int, chained: tuple[bool, ...], last: bool) -> Callable[[DataFrame, bool], DataFrame]:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         if (at, chained, last) not in self._tasks:
-            operator = self.nodes[at].operator
-            schema = FINAL if last else passed_on(operator)
-            task = OperatorTask(operator, self._inputs[at][chained], last)
-            self._tasks[at, chained, last] = self.gateway.task(task, from_arrow_schema(schema))
+            operator, links = self.flow.graph.operators[at], self.flow.graph.links[at]
+            schemas = tuple(each[is_chained] for each, is_chained in zip(self._inputs[at], chained, strict=True))
+            task = OperatorTask(operator, links, schemas, last)
+            self._tasks[at, chained, last] = self.gateway.task(
+                task, from_arrow_schema(FINAL if last else passed_on(operator))
+            )
         return self._tasks[at, chained, last]
 
 
 @dataclass(frozen=True)
 class _Wave:
-    """Rows of some bins whose columns are computed already, and what they were taken from."""
+    """Rows of some bins whose columns are computed already, by link, and what they were taken from."""
 
-    kept: DataFrame
-    frame: DataFrame
+    kept: list[DataFrame]
+    frames: list[DataFrame]
 
 
 @dataclass(frozen=True)
 class _Shuffled:
-    """Rows that were looked at, and the plan whose shuffle has run for that: a job over it does not read them again."""
+    """The plans, by link, whose shuffles have run to look at the rows: a job over them does not read these again."""
 
-    frame: DataFrame
-    routed: DataFrame
+    routed: list[DataFrame]
 
 
-def _input(node: OperatorNode, chained: bool) -> pa.Schema:
-    """The columns that the tasks of an operator take; of one that is chained, reports of the one before come along."""
-    operator = node.operator
-    marks = [name for name, is_there in ((REPORT, chained), (BAD, node.bad is not None)) if is_there]
-    # An operator with two inputs has the key beside its columns: that of whichever input a row is of.
-    apart = [pa.field(name, type_) for name, type_ in operator.key.fields if name not in operator.input.names]
-    fields = [field.with_nullable(True) for field in (*operator.input, *apart)]
-    return pa.schema([*[pa.field(name, pa.string()) for name in marks], *fields])
+def _input(flow: Dataflow, at: int, link: int, chained: bool) -> pa.Schema:
+    """The columns that tasks take along a link; in the job of the operator that emits them, its reports come along."""
+    bad = flow.nodes[at].inputs[link].bad
+    marks = [name for name, is_there in ((REPORT, chained), (BAD, bad is not None)) if is_there]
+    columns = columns_of(flow.graph.operators[at], flow.graph.links[at][link])
+    return pa.schema(
+        [*[pa.field(name, pa.string()) for name in marks], *(each.with_nullable(True) for each in columns)]
+    )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from meander.engine.driver.settings import Settings
 from meander.engine.spark.cluster import SparkCluster
 from meander.engine.spark.gateway import Gateway
 from meander.engine.spark.jobs import SparkJobs, in_short
-from meander.engine.spark.nodes import OperatorNode, Shape
+from meander.engine.spark.nodes import Dataflow, Shape
 from meander.engine.spark.stream import SparkBatches, SparkStream
 from meander.errors import InvalidOption, MeanderError, QueryFailed
 from meander.migration.steps import Step
@@ -28,7 +28,7 @@ from meander.store.spark_logs import SPARK
 from meander.warmth import warm_beside
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
@@ -37,8 +37,7 @@ class SparkLaunch:
     """Everything a query is started with on Spark.
 
     Args:
-        source: the stream.
-        nodes: the operators, first to last.
+        flow: what it computes, and from which sources.
         settings: how it runs.
         sink: where its output goes.
         trigger: Spark's trigger.
@@ -47,8 +46,7 @@ class SparkLaunch:
         evolution: how the query may differ from what it was.
     """
 
-    source: DataFrame
-    nodes: Sequence[OperatorNode]
+    flow: Dataflow
     settings: Settings
     sink: OutputSink
     trigger: Mapping[str, Any]
@@ -61,23 +59,23 @@ class SparkLaunch:
 
         After the claim Spark can still refuse in one way: by what its sources find out in its own thread.
         """
-        settings, gateway = self.settings, Gateway(self.source.sparkSession)
+        settings, graph, gateway = self.settings, self.flow.graph, Gateway(self._session)
         location = Location.of(settings.checkpoint, fsync=settings.fsync)
-        operators = with_converters([node.operator for node in self.nodes], self.evolution)
-        nodes = [replace(node, operator=operator) for node, operator in zip(self.nodes, operators, strict=True)]
         cluster = SparkCluster(gateway)
-        jobs = SparkJobs(gateway, cluster, self.source, nodes, self.sink, self.shapes)
+        graph = replace(graph, operators=tuple(with_converters(graph.operators, self.evolution)))
+        try:
+            jobs = SparkJobs(gateway, cluster, replace(self.flow, graph=graph), self.sink, self.shapes)
+        except Exception as problem:
+            raise InvalidOption(f"Spark refuses the sources as one stream: {in_short(problem)}") from problem
 
         def settled(log: Log, design: Design | None) -> Driver:
-            driver = Driver(operators, cluster, jobs, settings, log, before=before, design=design)
+            driver = Driver(graph, cluster, jobs, settings, log, before=before, design=design)
             return driver.settle(self.requested, None if before is None else moved)
 
-        writer = self._writer(gateway, location)
+        writer = self._writer(gateway, location, jobs.source)
         warm_beside()
         try:
-            driver = claim(
-                location, settings, operators, settled, socket.gethostname(), os.getpid(), self.evolution
-            )  # fmt: skip
+            driver = claim(location, settings, graph, settled, socket.gethostname(), os.getpid(), self.evolution)
         except MeanderError:
             raise
         except Exception as problem:
@@ -88,16 +86,21 @@ class SparkLaunch:
         driver.ticker.start()
         return driver, stream
 
-    def _writer(self, gateway: Gateway, location: Location) -> DataStreamWriter:
+    @property
+    def _session(self) -> SparkSession:
+        session: SparkSession = self.flow.sources[0].sparkSession
+        return session
+
+    def _writer(self, gateway: Gateway, location: Location, source: DataFrame) -> DataStreamWriter:
         """The stream as Spark is to write it; raises what Spark would refuse it for when it starts."""
         name = self.settings.name
         if name and any(each.name == name for each in gateway.spark.streams.active):
             raise InvalidOption(f"a query of the name {name!r} runs in this session; stop it, or choose another name")
-        writer = self.source.writeStream.option("checkpointLocation", f"{location.hadoop_path}/{SPARK}")
+        writer = source.writeStream.option("checkpointLocation", f"{location.hadoop_path}/{SPARK}")
         if name:
             writer = writer.queryName(name)
         try:
-            gateway.check_streaming(self.source)
+            gateway.check_streaming(source)
             return writer.trigger(**self.trigger) if self.trigger else writer
         except Exception as problem:
             raise InvalidOption(f"Spark refuses the stream: {in_short(problem)}") from problem
@@ -106,7 +109,7 @@ class SparkLaunch:
         driver.log.location.make_folder(SPARK)
         # Spark copies the session when a stream starts; with adaptive execution on, the shuffle would run outside our
         # job.
-        spark = self.source.sparkSession
+        spark = self._session
         adaptive = str(spark.conf.get("spark.sql.adaptive.enabled"))
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         try:

@@ -1,4 +1,9 @@
-"""The chain of a query as its jobs see it: operators, and what Spark does to rows before, between and behind them.
+"""The operators of a query as its jobs see them, and what Spark does to rows before, between and behind them.
+
+    Branch      rows of a source or of an operator, and the shapes they go through
+    NodeInput   a branch on its way into an operator
+    OperatorNode  an operator with its inputs: the nodes of a query hang together by them
+    Dataflow    all nodes and sources of a query, in order
 
 Frames between two operators carry reports of workers among the rows: a shape leaves those alone.
 """
@@ -6,9 +11,11 @@ Frames between two operators carry reports of workers among the rows: a shape le
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from meander.engine.driver.graph import Graph
+from meander.engine.worker.links import Link
 from meander.engine.worker.rows import BAD, REPORT, SLOT
 from meander.operators.operator import BinnedOperator
 
@@ -48,27 +55,105 @@ class Shape:
         return frame.select(*kept, *named)
 
 
-@dataclass(frozen=True)
-class OperatorNode:
-    """One operator of the chain, and how its rows come out of what is before it.
+Origin: TypeAlias = Any
+"""Where rows come from: an `OperatorNode`, or a source, a DataFrame of Spark or what stands for one."""
 
-    `shapes` are applied to the rows first. `columns` have to be computed then, as Spark expressions; `bad` is an
-    expression that says why a row cannot be used, null where it can.
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """Rows of one origin, and the shapes that they go through; of a streaming DataFrame's those are in it already."""
+
+    origin: Origin
+    shapes: tuple[Shape, ...] = ()
+
+    @property
+    def is_emitted(self) -> bool:
+        """Whether an operator emits these rows."""
+        return isinstance(self.origin, OperatorNode)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeInput:
+    """Rows on their way into an operator.
+
+    Args:
+        branch: where they come from.
+        key: the columns of the operator's key, as they are called here.
+        side: which of two inputs of the operator they are, None where it has one.
+        columns: columns that have to be computed first, behind the shapes, as Spark expressions.
+        bad: an expression that says why a row cannot be used, null where it can.
     """
 
-    operator: BinnedOperator
-    columns: Mapping[str, Column]
+    branch: Branch
+    key: tuple[str, ...]
+    side: int | None = None
+    columns: Mapping[str, Column] = field(default_factory=dict)
     bad: Column | None = None
-    shapes: Sequence[Shape] = ()
 
     def computed(self, frame: DataFrame) -> DataFrame:
-        """The rows with the columns that have to be computed first."""
-        frame = shaped(frame, self.shapes)
+        """The rows of its origin as they come to the operator."""
+        marks = {} if self.bad is None else {BAD: self.bad}
+        if self.branch.shapes:
+            frame, marks = shaped(frame.withColumns(marks) if marks else frame, self.branch.shapes), {}
         aside = aside_of(frame)
-        columns = {name: of_rows(column, aside) for name, column in self.columns.items()}
-        if self.bad is not None:
-            columns[BAD] = self.bad
+        columns = marks | {name: of_rows(column, aside) for name, column in self.columns.items()}
         return frame.withColumns(columns) if columns else frame
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorNode:
+    """One operator of a query, and how its rows come out of what is before it."""
+
+    operator: BinnedOperator
+    inputs: tuple[NodeInput, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataflow:
+    """A query: its operators in order, each behind all whose rows it takes, and the sources that they read."""
+
+    nodes: tuple[OperatorNode, ...]
+    sources: tuple[Origin, ...]
+    graph: Graph
+
+    @classmethod
+    def of(cls, branches: Sequence[Branch]) -> Dataflow:
+        """Everything that these rows come from; each operator and each source is there once."""
+        nodes: list[OperatorNode] = []
+        sources: list[Origin] = []
+
+        def visit(origin: Origin) -> None:
+            if not isinstance(origin, OperatorNode):
+                if _number(sources, origin) is None:
+                    sources.append(origin)
+            elif _number(nodes, origin) is None:
+                for each in origin.inputs:
+                    visit(each.branch.origin)
+                nodes.append(origin)
+
+        for branch in branches:
+            visit(branch.origin)
+        return cls(tuple(nodes), tuple(sources), _graph(nodes, sources))
+
+
+def _number(among: Sequence[Origin], origin: Origin) -> int | None:
+    return next((at for at, each in enumerate(among) if each is origin), None)
+
+
+def _graph(nodes: Sequence[OperatorNode], sources: Sequence[Origin]) -> Graph:
+    links: list[tuple[Link, ...]] = []
+    new = set(range(len(sources)))
+    for node in nodes:
+        mine = []
+        for each in node.inputs:
+            source = _number(sources, each.branch.origin)
+            before = _number(nodes, each.branch.origin)
+            origin = ~source if source is not None else before
+            assert origin is not None, "what is read comes before"
+            mine.append(Link(origin, each.key, each.side, is_new=source in new))
+            new.discard(-1 if source is None else source)
+        links.append(tuple(mine))
+    return Graph(tuple(node.operator for node in nodes), tuple(links))
 
 
 def shaped(frame: DataFrame, shapes: Sequence[Shape]) -> DataFrame:
@@ -79,8 +164,8 @@ def shaped(frame: DataFrame, shapes: Sequence[Shape]) -> DataFrame:
 
 
 def aside_of(frame: DataFrame) -> str | None:
-    """The column that is null in rows and not in reports of workers; None where there are no reports."""
-    return REPORT if REPORT in frame.columns else None
+    """The column that is null in rows and not in what shapes leave alone: reports of workers, rows that are bad."""
+    return next((name for name in (REPORT, BAD) if name in frame.columns), None)
 
 
 def of_rows(value: Column, aside: str | None) -> Column:

@@ -50,7 +50,7 @@ class Control(NamedTuple):
 
     Args:
         token: the attempt.
-        operator: the operator, by its number in the chain.
+        operator: the operator, by its number.
         worker: the worker.
         slot: the worker's place among those of this attempt, from 0 on without gaps.
         place: the process that it is meant for; a task that runs elsewhere refuses.
@@ -141,6 +141,7 @@ class TaskReport(NamedTuple):
     Args:
         rows, late, dead: the rows that came, those that came too late, and the dead letters; `errors` of these are
             there because a function raised.
+        new_rows: those of a source that is read here for the first time.
         newest: the newest event time of each input; empty where the operator has no event time or saw no row.
         trouble: why bins could not be copied; the version itself is not hurt by it.
         loads: the rows that came to each bin.
@@ -153,6 +154,7 @@ class TaskReport(NamedTuple):
     worker: int
     place: str = ""
     rows: int = 0
+    new_rows: int = 0
     bytes: int = 0
     emitted: int = 0
     misrouted: int = 0

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from meander.engine.worker.links import Link, together
 from meander.engine.worker.messages import Control
 from meander.operators.operator import ALL, BinnedOperator, UnusableRows
 from meander.route.keys import Keys
@@ -35,6 +36,8 @@ class Incoming:
     key_columns: list[pa.ChunkedArray]
     dead: pa.Table | None
     reports: list[str]
+    new_rows: int
+    """How many came of sources that are read here for the first time, good and bad."""
 
     @property
     def count(self) -> int:
@@ -47,22 +50,27 @@ def table_of(chunks: Iterable[pa.Scalar], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([pa.ipc.read_record_batch(chunk.as_buffer(), schema) for chunk in chunks], schema)
 
 
-def sort_out(rows: pa.Table, operator: BinnedOperator) -> Incoming:
-    """Set bad rows and reports of earlier operators aside."""
+def sort_out(tables: Sequence[pa.Table], operator: BinnedOperator, links: Sequence[Link]) -> Incoming:
+    """Set bad rows and reports of earlier operators aside, and bring together what came along each link."""
     reports: list[str] = []
-    if REPORT in rows.column_names:
-        texts = rows[REPORT]
-        reports = texts.drop_null().to_pylist()
-        rows = rows.filter(pc.is_null(texts)).drop_columns([REPORT])
-    reasons = _reasons(rows, operator)
-    if BAD in rows.column_names:
-        rows = rows.drop_columns([BAD])
-    dead = None
-    if reasons is not None:
-        is_dead = pc.is_valid(reasons)
-        dead = letters(UNUSABLE, rows.filter(is_dead), reasons.filter(is_dead))
-        rows = rows.filter(pc.invert(is_dead))
-    return Incoming(rows.select(operator.input.names), [rows[name] for name in operator.key.names], dead, reports)
+    dead: list[pa.Table] = []
+    good: list[pa.Table] = []
+    new_rows = 0
+    for rows, link in zip(tables, links, strict=True):
+        if REPORT in rows.column_names:
+            texts = rows[REPORT]
+            reports += texts.drop_null().to_pylist()
+            rows = rows.filter(pc.is_null(texts)).drop_columns([REPORT])
+        new_rows += len(rows) if link.is_new else 0
+        reasons = _reasons(rows, link.key)
+        if BAD in rows.column_names:
+            rows = rows.drop_columns([BAD])
+        if reasons is not None:
+            is_dead = pc.is_valid(reasons)
+            dead.append(letters(UNUSABLE, rows.filter(is_dead), reasons.filter(is_dead)))
+            rows = rows.filter(pc.invert(is_dead))
+        good.append(rows)
+    return Incoming(*together(operator, links, good), pa.concat_tables(dead) if dead else None, reports, new_rows)
 
 
 def set_aside(rows: pa.Table, keys: Keys, problem: UnusableRows) -> tuple[pa.Table, Keys, pa.Table]:
@@ -77,7 +85,7 @@ def set_aside(rows: pa.Table, keys: Keys, problem: UnusableRows) -> tuple[pa.Tab
     return rows.take(pa.array(good)), keys.take(good), letters(UNUSABLE, rows.take(pa.array(dead)), mine)
 
 
-def _reasons(rows: pa.Table, operator: BinnedOperator) -> pa.Array | None:
+def _reasons(rows: pa.Table, key: Sequence[str]) -> pa.Array | None:
     """Why each row is bad, null where it is good; None when all are good."""
     reasons: pa.Array | None = None
 
@@ -88,7 +96,7 @@ def _reasons(rows: pa.Table, operator: BinnedOperator) -> pa.Array | None:
 
     if BAD in rows.column_names and rows[BAD].null_count < len(rows):
         reasons = rows[BAD].combine_chunks()
-    for name in operator.key.names:
+    for name in key:
         if rows[name].null_count:
             note(pc.is_null(rows[name]).combine_chunks(), f"the key column {name} is null")
     for field in rows.schema:

@@ -25,6 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meander.engine.worker.catch_up import Converters, catch_up, copy_ahead
+from meander.engine.worker.links import Link
 from meander.engine.worker.messages import Control, Fault, Json, Numbers, TaskReport, Token
 from meander.engine.worker.operate import Operation, StrangeState, UserError
 from meander.engine.worker.process import Host, spark_host
@@ -55,20 +56,24 @@ class Stale(MeanderError):
 
 @dataclass(frozen=True)
 class OperatorTask:
-    """What every worker of one operator is sent: the operator, and the schema of the rows it takes."""
+    """What every worker of one operator is sent: the operator, its links, and the schema of the rows of each.
+
+    `last` says that its output goes to the sink, or into a file for those that read it.
+    """
 
     operator: BinnedOperator
-    takes: pa.Schema
+    links: tuple[Link, ...]
+    schemas: tuple[pa.Schema, ...]
     last: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do the part of the one worker whose rows and control message Spark hands over."""
         (pair,) = [batch for batch in batches if batch.num_rows]
         control = Control.from_bytes(pair.column(1)[0].as_py())
-        chunks = pair.column(0)[0].values
-        yield from self.run(control, lambda: table_of(chunks, self.takes), spark_host())
+        chunks = handed_over(pair.column(0), len(self.links))
+        yield from self.run(control, lambda: list(map(table_of, chunks, self.schemas)), spark_host())
 
-    def run(self, control: Control, read: Callable[[], pa.Table], host: Host) -> Iterator[pa.RecordBatch]:
+    def run(self, control: Control, read: Callable[[], list[pa.Table]], host: Host) -> Iterator[pa.RecordBatch]:
         """Do one worker's part; a fault is reported, not raised. Gives rows for the next operator, and the reports."""
         outgoing = Outgoing(self.operator, control, self.last)
         started = time.perf_counter()
@@ -76,7 +81,7 @@ class OperatorTask:
         try:
             if control.place != host.identity:
                 raise WrongPlace(f"worker {control.worker} is meant for {control.place}, this is {host.identity}")
-            incoming = sort_out(read(), self.operator)
+            incoming = sort_out(read(), self.operator, self.links)
             reports = incoming.reports
             if control.rehearsal:
                 report = TaskReport(control.token, control.operator, control.worker, host.identity)
@@ -135,7 +140,7 @@ class OperatorTask:
             watch.lap("copy")
             return TaskReport(
                 control.token, control.operator, control.worker, host.identity,
-                rows=incoming.count, bytes=incoming.rows.nbytes,
+                rows=incoming.count, new_rows=incoming.new_rows, bytes=incoming.rows.nbytes,
                 emitted=0 if answer.rows is None else answer.rows.num_rows,
                 misrouted=misrouted,
                 late=0 if answer.late is None else answer.late.num_rows,
@@ -149,6 +154,15 @@ class OperatorTask:
                 state_rows=holding.rows() * owned, state_bytes=holding.bytes() * owned,
                 spent_ms=watch.done(),
             )  # fmt: skip
+
+
+def handed_over(column: pa.Array, links: int) -> list[pa.Array]:
+    """The chunks of each link: the lists of several are pairs of pairs, the first ones innermost."""
+    chunks = []
+    for _ in range(links - 1):
+        chunks.append(column.field(1)[0].values)
+        column = column.field(0)
+    return [column[0].values, *reversed(chunks)]
 
 
 @lru_cache(maxsize=8)
