@@ -206,7 +206,7 @@ def act(h, action, number):
         h.idle()
 
 
-@examples(60)
+@examples(30)
 @given(graphs(), batches, st.booleans())
 def test_any_graph_emits_what_plain_python_does_in_every_version(operators, steps, in_waves):
     sources = [me.testing.source(COLUMNS) for _ in range(2)]
