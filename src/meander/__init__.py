@@ -36,7 +36,7 @@ The packages, inner ones first; each may use only those above it:
     outlook                   the past, and what migrations to come will cost
     engine.spark              the driver's ports on Spark        native        Spark's own state, seen and steered
     query, streams, keyed, attached, sinks, sessions, checkpoints       what users hold
-    moves, sources, expressions, foresight, prepared, datasource        what those stand on
+    moves, sources, wiring, expressions, foresight, prepared, datasource        what those stand on
     testing                   the whole engine in one process, without Spark
     cli                       the command `meander`
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from meander.engine.spark.nodes import Branch, NodeInput, OperatorNode
-from meander.errors import InvalidOption
 from meander.expressions import apart
 from meander.operators.aggregate import Aggregate
 from meander.operators.count import Count
@@ -18,11 +16,11 @@ from meander.operators.dedup import Dedup
 from meander.operators.flat_map import FlatMap
 from meander.operators.fold import Fold
 from meander.operators.map_state import MapWithState
-from meander.operators.operator import ALL, BinnedOperator, Operator
+from meander.operators.operator import Operator
 from meander.operators.times import Duration
 from meander.operators.top_k import TopK
 from meander.operators.window import window
-from meander.sources import UNDECODED, PairSource, RowSource, as_side, check_of_one_kind, undecoded
+from meander.wiring import keyed_schema, over_both, with_operator
 
 if TYPE_CHECKING:
     from meander.streams import Stream
@@ -61,7 +59,7 @@ class KeyedStream:
             ...     h.batch([{"word": "duck"}, {"word": "duck"}])
             [{'word': 'duck', 'n': 2}]
         """
-        return _with_operator(self, lambda schema: Count(schema, self.key, name), columns=())
+        return with_operator(self, lambda schema: Count(schema, self.key, name), columns=())
 
     def aggregate(self, by: str | None = None, **named: Any) -> Stream:
         """Several aggregates at once: `aggregate(total=("sum", "price"), top=("max", "price"), n="count")`.
@@ -91,7 +89,7 @@ class KeyedStream:
         computed, plain = apart(named, self.stream.source)
         keyed = replace(self, columns={**self.columns, **computed})
         wanted = Aggregate(keyed_schema(keyed), self.key, plain, by).aggregation.columns
-        return _with_operator(keyed, lambda schema: Aggregate(schema, self.key, plain, by), columns=wanted)
+        return with_operator(keyed, lambda schema: Aggregate(schema, self.key, plain, by), columns=wanted)
 
     def dedup(self, time: str | None = None, within: Duration | None = None) -> Stream:
         """The first row of every key, once.
@@ -112,7 +110,7 @@ class KeyedStream:
             ...     h.batch([{"id": 7, "n": 1}]) + h.batch([{"id": 7, "n": 2}])
             [{'id': 7, 'n': 1}]
         """
-        return _with_operator(self, lambda schema: Dedup(schema, self.key, time, within))
+        return with_operator(self, lambda schema: Dedup(schema, self.key, time, within))
 
     def top_k(
         self,
@@ -148,7 +146,7 @@ class KeyedStream:
             [{'item': 'tea', 'price': 5, 'rank': 1}]
         """
         options: dict[str, Any] = {"largest": largest, "identity": identity, "time": time, "rank": rank}
-        return _with_operator(self, lambda schema: TopK(schema, self.key, k, by, **options))
+        return with_operator(self, lambda schema: TopK(schema, self.key, k, by, **options))
 
     def window(
         self,
@@ -236,7 +234,7 @@ class KeyedStream:
             [{'user': 'ann', 'n': 1}, {'user': 'ann', 'n': 2}]
         """
         options: dict[str, Any] = {"time": time, "timeout": timeout, "lateness": lateness, "rows": rows}
-        return _with_operator(self, lambda schema: MapWithState(schema, self.key, function, state, output, **options))
+        return with_operator(self, lambda schema: MapWithState(schema, self.key, function, state, output, **options))
 
     def flat_map(self, function: Callable[..., Any], output: str) -> Stream:
         """What `function(row)` gives for every row, any number of rows; nothing is kept.
@@ -262,7 +260,7 @@ class KeyedStream:
             ...     h.batch([{"page": 1, "text": "duck goose"}])
             [{'word': 'duck'}, {'word': 'goose'}]
         """
-        return _with_operator(self, lambda schema: FlatMap(schema, self.key, function, output))
+        return with_operator(self, lambda schema: FlatMap(schema, self.key, function, output))
 
     def fold(
         self, function: Callable[..., Any], state: str, output: str, time: str | None = None, rows: str | None = None
@@ -297,7 +295,7 @@ class KeyedStream:
             ...     h.batch([{"user": "ann", "price": 3.0}, {"user": "ann", "price": 4.0}])
             [{'user': 'ann', 'total': 7.0}]
         """
-        return _with_operator(self, lambda schema: Fold(schema, self.key, function, state, output, time, rows))
+        return with_operator(self, lambda schema: Fold(schema, self.key, function, state, output, time, rows))
 
     def connect(self, other: KeyedStream) -> ConnectedStreams:
         """The stream and another one with a key of the same types, for an operator with two inputs.
@@ -353,43 +351,7 @@ class KeyedStream:
             ['user']
         """
         inner = Custom(operator, keyed_schema(self), self.key)
-        return _with_operator(self, lambda schema: Custom(operator, schema, self.key), columns=inner.declared[0].names)
-
-
-def _with_operator(
-    keyed: KeyedStream, build: Callable[[pa.Schema], BinnedOperator], columns: Sequence[str] | None = None
-) -> Stream:
-    """Add an operator that reads the key and these columns; None: all of them."""
-    schema = keyed_schema(keyed)
-    inner = build(schema)
-    if columns is not None:
-        wanted = {*keyed.key, *columns}
-        inner = build(pa.schema([each for each in schema if each.name in wanted]))
-    return keyed.stream.behind(OperatorNode(inner, _inputs(keyed)))
-
-
-def _inputs(keyed: KeyedStream, side: int | None = None) -> tuple[NodeInput, ...]:
-    """The rows of a stream as an operator takes them, or as one of its two inputs."""
-    return tuple(
-        NodeInput(branch, keyed.key, side, dict(keyed.columns), None if branch.is_emitted else undecoded(branch.origin))
-        for branch in keyed.stream.branches
-    )
-
-
-def keyed_schema(keyed: KeyedStream) -> pa.Schema:
-    """The columns of the rows, with those of the key that have to be computed."""
-    stream, columns = keyed.stream, keyed.columns
-    if not columns:
-        return stream.schema
-    kept = [each for each in stream.schema if each.name not in columns]
-    if isinstance(stream.source, RowSource):
-        unfit = [name for name in columns if name != ALL]
-        if unfit:
-            raise InvalidOption(
-                f"the key {unfit[0]!r} is an expression of Spark; in a test without Spark, key by a column"
-            )
-        return pa.schema([*kept, pa.field(ALL, pa.int32())])
-    return stream.rows.with_columns(columns, "an expression")
+        return with_operator(self, lambda schema: Custom(operator, schema, self.key), columns=inner.declared[0].names)
 
 
 @dataclass(frozen=True, repr=False)
@@ -434,29 +396,6 @@ class ConnectedStreams:
             for each, wanted in zip(both, declared, strict=True)
         ]
         return over_both(both, schemas, Custom(operator, (schemas[0], schemas[1]), key))
-
-
-def over_both(both: Sequence[KeyedStream], schemas: Sequence[pa.Schema], inner: BinnedOperator) -> Stream:
-    """An operator with two inputs; the rows of two sources come as one stream, with one shuffle."""
-    left, right = (each.stream for each in both)
-    check_of_one_kind(left.source, right.source)
-    if left.is_emitted or right.is_emitted:
-        return left.behind(OperatorNode(inner, (*_inputs(both[0], 0), *_inputs(both[1], 1))))
-    keys = (both[0].key, both[1].key)
-    if isinstance(left.source, RowSource) and isinstance(right.source, RowSource):
-        pair = PairSource(inner.input, (schemas[0], schemas[1]), keys, (left.source, right.source))
-        return left.behind(OperatorNode(inner, (NodeInput(Branch(pair), keys[0]),)))
-    from pyspark.sql import functions as F
-
-    reasons = [undecoded(each.source) for each in (left, right)]
-    frames = [as_side(each.stream.source, each.columns, at, schemas, reasons) for at, each in enumerate(both)]
-    source = frames[0].unionAll(frames[1])
-    keyed = {
-        mine: F.coalesce(F.col(f"`left.{mine}`"), F.col(f"`right.{other}`"))
-        for mine, other in zip(*keys, strict=True)
-    }  # fmt: skip
-    bad = F.col(f"`{UNDECODED}`") if UNDECODED in source.columns else None
-    return left.behind(OperatorNode(inner, (NodeInput(Branch(source), keys[0], None, keyed, bad),)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -511,4 +450,4 @@ class WindowedStream:
         computed, plain = apart(named, self.keyed.stream.source)
         keyed = replace(self.keyed, columns={**self.keyed.columns, **computed})
         # All columns are read, for a row that comes too late is kept whole.
-        return _with_operator(keyed, lambda schema: window(schema, keyed.key, named=plain, by=by, **self.options))
+        return with_operator(keyed, lambda schema: window(schema, keyed.key, named=plain, by=by, **self.options))

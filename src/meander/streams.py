@@ -26,7 +26,7 @@ from meander.engine.spark.stream import ControlReader, check_control
 from meander.engine.worker.rows import shown
 from meander.errors import InvalidOption
 from meander.expressions import Rows, is_column, literal, name_of
-from meander.keyed import KeyedStream, over_both
+from meander.keyed import KeyedStream
 from meander.operators.join import Join
 from meander.operators.operator import ALL
 from meander.operators.pairs import Where, columns_of_sides
@@ -37,6 +37,7 @@ from meander.sinks import sink_of
 from meander.sources import RowSource, check_of_one_kind, schema_of, united
 from meander.store.evolution import Evolution, Evolve
 from meander.store.identity import bins_of
+from meander.wiring import over_both
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

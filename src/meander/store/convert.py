@@ -89,15 +89,15 @@ def _by_function(
     at = pc.if_else(rows[DELETED], None, pc.subtract(pc.cumulative_sum(pc.invert(rows[DELETED]).cast(pa.int64())), 1))
     columns = {}
     for column, kind in values:
-        made = answer if column in answer.column_names else live
-        if column not in made.column_names:
+        source = answer if column in answer.column_names else live
+        if column not in source.column_names:
             raise ConversionFailed(f"the function for the table {name!r} returned no column {column!r}; add it")
         try:
-            new = whole_column(made[column]).cast(type_of(kind))
+            new = whole_column(source[column]).cast(type_of(kind))
         except pa.ArrowException as error:
             reason = str(error).partition("\n")[0]
             raise ConversionFailed(
-                f"the function for the table {name!r} returned {column!r} as {made[column].type}, which cannot be "
+                f"the function for the table {name!r} returned {column!r} as {source[column].type}, which cannot be "
                 f"{kind}: {reason}"
             ) from None
         columns[column] = new.take(whole_column(at))

@@ -99,7 +99,7 @@ class Evolution:
         return self.functions.get(table, self.function)
 
 
-class Judgement(NamedTuple):
+class Ruling(NamedTuple):
     """What the query is from its next version on, and what is to be said about that, a sentence each."""
 
     design: Design
@@ -118,7 +118,7 @@ def judge(
     evolution: Evolution,
     rules: Sequence[Mapping[str, OptionRule]],
     before: int = -1,
-) -> Judgement:
+) -> Ruling:
     """Whether a query may go on with the state of a checkpoint, and as what.
 
     Args:
@@ -154,7 +154,7 @@ def judge(
         layouts.append((StateLayout(each.get("tables", {})),))
         notes.append(f"operator {at} ({each.get('operator')}) is new and begins empty")
     design = replace(stored, operators=tuple(now), layouts=tuple(layouts))
-    return Judgement(design, tuple(notes), design != stored)
+    return Ruling(design, tuple(notes), design != stored)
 
 
 def _name(fingerprint: Json) -> str:

@@ -17,7 +17,7 @@ from meander.errors import ChangedQuery, CheckpointError, Damaged, Exists, Forei
 from meander.pictures import many
 from meander.store import spark_logs
 from meander.store.design import Design
-from meander.store.evolution import Evolution, Judgement, OptionRule, judge
+from meander.store.evolution import Evolution, OptionRule, Ruling, judge
 from meander.store.files import seal, unseal
 from meander.store.location import Location
 from meander.store.manifest import Log, read_entry, sequences
@@ -78,7 +78,7 @@ class Identity:
         log: Log,
         evolution: Evolution | None = None,
         rules: Sequence[Mapping[str, OptionRule]] = (),
-    ) -> Judgement:
+    ) -> Ruling:
         """Whether this query may go on with a checkpoint, and as what; one that is empty yet may become any.
 
         Raises:
@@ -86,7 +86,7 @@ class Identity:
         """
         stored = Identity.load(location)
         if stored is None:
-            return Judgement(Design.first(self.operators))
+            return Ruling(Design.first(self.operators))
         if self.bins != stored.bins:
             raise ChangedQuery(
                 f"the checkpoint has {many(stored.bins, 'bin')}, not {self.bins}; give bins={stored.bins}, or "

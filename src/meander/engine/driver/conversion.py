@@ -128,7 +128,7 @@ def with_converters(operators: Sequence[BinnedOperator], evolution: Evolution) -
     """The operators, each with the functions that convert its tables."""
     able = []
     for operator in operators:
-        found = {spec.name: evolution.converter(spec.name) for spec in operator.tables}
+        functions = {spec.name: evolution.converter(spec.name) for spec in operator.tables}
         able.append(copy(operator))
-        able[-1].converters = {name: each for name, each in found.items() if each is not None}
+        able[-1].converters = {name: each for name, each in functions.items() if each is not None}
     return able

@@ -29,7 +29,7 @@ from meander.migration.steps import Step
 from meander.operators.operator import BinnedOperator
 from meander.store import rebin as rebins
 from meander.store.design import Design
-from meander.store.evolution import Evolution, Judgement
+from meander.store.evolution import Evolution, Ruling
 from meander.store.identity import Identity, check_spark_part
 from meander.store.location import Location
 from meander.store.manifest import Log
@@ -172,24 +172,24 @@ def claim(
     identity = Identity.of(settings.bins, graph.fingerprints)
     log = Log.open(location)
 
-    def judged() -> Judgement:
-        judgement = identity.judged(location, log, evolution, [each.rules for each in graph.operators])
-        check_converters(judgement.design, log.index, graph.operators)
-        return judgement
+    def ruling_now() -> Ruling:
+        ruling = identity.judged(location, log, evolution, [each.rules for each in graph.operators])
+        check_converters(ruling.design, log.index, graph.operators)
+        return ruling
 
-    judgement = judged()
+    ruling = ruling_now()
     check_spark_part(log)
     if settings.skip_batch is not None:
         wants_skip(log, settings.skip_batch)
-    driver = settled(log, judgement.change)
+    driver = settled(log, ruling.change)
     identity.settle(location)
-    judged()  # another first driver may have been quicker
+    ruling_now()  # another first driver may have been quicker
     known = log.next_sequence
     if log.claim(host, pid) != known:  # another driver has gone on since the log was read
         driver.close()
-        judgement = judged()
-        driver = settled(log, judgement.change)
-    for note in judgement.notes:
+        ruling = ruling_now()
+        driver = settled(log, ruling.change)
+    for note in ruling.notes:
         logger.info("since the last start, %s", note, extra={"query": driver.name})
     rebins.finish(location)
     finish(log)  # before Spark reads its logs
@@ -197,7 +197,7 @@ def claim(
     log.settle()
     if settings.skip_batch is not None and _skip(driver, settings.skip_batch):
         driver.close()
-        driver = settled(log, judgement.change)
+        driver = settled(log, ruling.change)
         driver.loop.delivery.recover()
         log.settle()
         driver.events.emit("skipped", version=log.index.version, batch=settings.skip_batch)
