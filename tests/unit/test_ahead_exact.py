@@ -244,7 +244,7 @@ def test_impossible_options_are_refused(options, why):
 def test_bad_bins_are_refused_by_name():
     with pytest.raises(InvalidProblem, match="load of bin 1 is -1"):
         solve([1, -1], [1, 1], PAPER)
-    with pytest.raises(InvalidProblem, match="state has 1 entries but load has 2"):
+    with pytest.raises(InvalidProblem, match="state has 1 entry but load has 2"):
         solve([1, 1], [1], PAPER)
     with pytest.raises(InvalidProblem, match="load is empty"):
         solve([], [], PAPER)

@@ -58,7 +58,7 @@ NO_EXAMPLE = {
 }
 NOT_FOR_USERS = {
     "builds a value for the engine": """
-        Loads.of Plan.of VersionProgress.of VersionSummary.of Stream.with_node Transitions.fingerprint""",
+        Loads.of Plan.of VersionProgress.of VersionSummary.of Transitions.fingerprint""",
     "what the engine calls of a declaration": """
         KeyedTable.specs KeyedTable.view Multimap.specs Multimap.view Timers.specs Timers.view""",
     "what modes and the engine call of a migration": """
@@ -66,6 +66,7 @@ NOT_FOR_USERS = {
         Migration.note_hold Migration.plan_again Migration.poll Migration.resume Migration.start Migration.submit""",
     "what the driver calls of the sink; documented at Sink": """
         Memory.abort Memory.begin Memory.commit Memory.prepare Memory.sweep Memory.undo""",
+    "other streams and starts call them": "Stream.behind Stream.check_end",
     "the query calls them": "Balancer.look Balancer.start Query.accompany",
 }
 

@@ -83,10 +83,12 @@ def plan(log: Log, identity: Identity, bins: int) -> Rebin:
             f"bins={bins}"
         )
     if bins == identity.bins:
-        raise InvalidOption(f"the checkpoint has {bins} bins already")
+        raise InvalidOption(f"the checkpoint has {many(bins, 'bin')} already")
     workers = max(len(set(operator.owner)) for operator in last.operators)
     if workers > bins:
-        raise InvalidOption(f"{workers} workers cannot share {bins} bins; take as many bins as workers or more")
+        raise InvalidOption(
+            f"{many(workers, 'worker')} cannot share {many(bins, 'bin')}; take as many bins as workers or more"
+        )
     if (last.journal or {}).get("hook") or (log.announced is not None and log.announced.hook):
         raise CheckpointError(f"batch {last.batch} is made in parts; start the query, let it end, and stop it first")
     sizes = [sum(file.bytes for file in log.index.files(at)) for at in range(len(last.operators))]

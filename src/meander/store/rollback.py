@@ -167,7 +167,7 @@ def _obstacle(log: Log, past: Past, there: Collection[str]) -> str | None:
     commit, location = past.commit, log.location
     bins, now = (len(each.operators[0].owner) for each in (commit, log.last or commit))
     if bins != now:
-        return f"it has {bins} bins and the checkpoint has {now} now"
+        return f"it has {many(bins, 'bin')} and the checkpoint has {now} now"
     if location.folders(f"{SPARK}/state"):
         return "the source keeps state of its own in Spark's part of the checkpoint, which cannot go back"
     if (commit.journal or {}).get("hook"):

@@ -221,7 +221,7 @@ class Attempts:
     def _way_out(self, kind: str, batch: int) -> str:
         """What to do about a function that raises, as the end of a sentence."""
         if kind == "errors":
-            return f"; functions have now raised for more than errors={self.settings.errors} rows since the start"
+            return f"; functions have now raised for more rows since the start than errors={self.settings.errors}"
         if kind != "user":
             return ""
         if self.settings.on_error == "dead_letter":
@@ -236,7 +236,7 @@ class Attempts:
         count = self.errors + sum(report.errors for report in reports)
         if count > self.settings.errors:
             raise QueryFailed(
-                f"with version {version} functions have raised for {count} rows since the start, more than "
+                f"with version {version} functions have raised for {many(count, 'row')} since the start, more than "
                 f"errors={self.settings.errors}; correct the function, or start again, where the count begins anew"
             )
 
