@@ -5,6 +5,7 @@ The engine in one process, where nothing fails, agrees with the recounts.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from itertools import product
 
@@ -12,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import meander as me
+from fault.matrix import namespaces
 from fault.matrix.oracle import check, rows_of
 from fault.matrix.phases import PHASES
-from fault.matrix.table import FAULTS, SINKS, Results, as_markdown, cells
+from fault.matrix.table import FAULTS, SINKS, Results, as_markdown, cells, left_out
 from fault.matrix.workloads import WORKLOADS, Input
 
 
@@ -111,6 +113,22 @@ def test_every_fault_meets_every_phase_or_says_why_not():
     for fault, phase in product(FAULTS, PHASES):
         assert ((fault, phase) in known) != bool(FAULTS[fault].why_not(phase))
     assert {(each.operator, each.sink) for each in cells()} == set(product(WORKLOADS, SINKS))
+
+
+def test_a_machine_that_makes_no_namespaces_leaves_those_faults_out_and_says_so(tmp_path, monkeypatch):
+    for command in ("ip", "unshare", "nsenter"):
+        (tmp_path / command).write_text("#!/bin/sh\necho Operation not permitted >&2\nexit 1\n")
+        (tmp_path / command).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    namespaces.why_not.cache_clear()
+    try:
+        reasons = dict(left_out())
+        assert set(reasons) == {name for name in FAULTS if "cut," in name}
+        assert set(reasons.values()) == {"no namespaces can be made here: Operation not permitted"}
+        assert not [each for each in cells() if "cut," in each.fault]
+    finally:
+        namespaces.why_not.cache_clear()
 
 
 def test_results_are_taken_up_again_and_shown(tmp_path):

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from fault.matrix.cell import Cell, Engine, play
 from fault.matrix.faults import CLUSTER, LOCAL, Setup
-from fault.matrix.table import FAULTS, Results, as_markdown, cells
+from fault.matrix.table import FAULTS, Results, as_markdown, cells, left_out
 
 MARK = "<!-- table -->"
 RESULTS = Path(__file__).parent / "results.jsonl"
@@ -37,6 +37,8 @@ def main() -> int:
         if options.cells:
             seed, _, minutes = options.cells.partition("/")
             print(f"cells in the order of seed {seed}: --cells {options.cells} runs them again", flush=True)
+            for fault, reason in left_out():
+                print(f"left out: {fault}: {reason}", flush=True)
             chosen = Results(RESULTS).held_cells()
             random.Random(seed).shuffle(chosen)
         folder = Path(options.folder or tempfile.mkdtemp(prefix="matrix-"))

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
+import sys
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 MOUNT = 'exec unshare --mount --propagation slave "$java" "$@"'
@@ -83,12 +86,39 @@ def java_home(folder: Path, way: str) -> Path:
     return folder / "java"
 
 
+@cache
 def why_not(*commands: str) -> str | None:
-    """Why there can be no such namespaces here; None if there can."""
+    """Why there can be no such namespaces here; None if there can. Root may be kept from it too: it is tried."""
     if os.geteuid() != 0:
         return "namespaces take root"
     missing = [each for each in commands if shutil.which(each) is None]
-    return f"there is no command {missing[0]} here" if missing else None
+    if missing:
+        return f"there is no command {missing[0]} here"
+    try:
+        _try_network() if "ip" in commands else _checked("unshare", "--mount", "--propagation", "slave", "true")
+    except (OSError, subprocess.SubprocessError) as problem:
+        said = getattr(problem, "stderr", None) or str(problem)
+        return f"no namespaces can be made here: {said.strip().splitlines()[-1]}"
+    return None
+
+
+def _try_network() -> None:
+    """Make what an executor gets, and reach the driver's address from inside."""
+    folder = Path(f"/{os.getpid()}")
+    bridge, name = Bridge.of(folder), f"mx{os.getpid()}"
+    try:
+        bridge.add()
+        _checked("ip", "netns", "add", name)
+        _checked("ip", "link", "add", f"{name}h", "type", "veth", "peer", "name", f"{name}e", "netns", name)
+        _checked("ip", "link", "set", f"{name}h", "master", bridge.name, "up")
+        _checked("ip", "-n", name, "addr", "add", f"{bridge.subnet}.2/24", "dev", f"{name}e")
+        _checked("ip", "-n", name, "link", "set", f"{name}e", "up")
+        with socket.create_server((bridge.driver, 0)) as server:
+            reach = f"import socket; socket.create_connection({server.getsockname()!r}, timeout=10)"
+            _checked("ip", "netns", "exec", name, sys.executable, "-c", reach)
+    finally:
+        for words in (["netns", "del", name], ["link", "del", bridge.name]):
+            subprocess.run(["ip", *words], check=False, capture_output=True)
 
 
 def hide(pid: int, folder: Path) -> None:
@@ -112,4 +142,8 @@ def set_link(pid: int, state: str) -> None:
 
 
 def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
+    _checked("ip", *words)
+
+
+def _checked(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)

@@ -72,6 +72,14 @@ def cells() -> Iterator[Cell]:
                 yield Cell(fault, phase, *variants[(3 * row + 5 * column) % len(variants)])
 
 
+def left_out() -> Iterator[tuple[str, str]]:
+    """The faults that cannot be done on this machine in any phase, and why."""
+    for name, fault in FAULTS.items():
+        reasons = [fault.why_not(phase) for phase in PHASES]
+        if reasons[0] is not None and None not in reasons:
+            yield name, reasons[0]
+
+
 class Results:
     """The results of cells, as they were run; the last one of a cell counts."""
 
