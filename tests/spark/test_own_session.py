@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import meander as me
+from meander.engine.spark.launch import FILE_MANAGER
 from streams import PATIENCE_S, Feed, as_ints
 
 pytestmark = pytest.mark.spark
@@ -64,3 +65,24 @@ def test_a_session_with_the_right_settings_works_and_keeps_what_else_it_has(own,
     assert session.conf.get("spark.sql.adaptive.enabled") == "true"
     assert session.conf.get("spark.sql.session.timeZone") == "America/New_York"
     assert query.misrouted == 0
+
+
+@pytest.mark.parametrize("chosen", [None, "FileContextBasedCheckpointFileManager"])
+def test_a_local_checkpoint_has_the_cheaper_file_manager_unless_another_one_is_set(own, tmp_path, chosen):
+    package = "org.apache.spark.sql.execution.streaming.checkpointing"
+    session = own(
+        spark__python__worker__reuse="true", spark__speculation="false",
+        spark__stage__maxConsecutiveAttempts="1", spark__stage__ignoreDecommissionFetchFailure="false",
+    )  # fmt: skip
+    session.conf.unset(FILE_MANAGER)
+    if chosen:
+        session.conf.set(FILE_MANAGER, f"{package}.{chosen}")
+    feed = Feed(tmp_path / "in", as_ints([]).schema).add(as_ints([4, 5, 4]))
+    query = me.stream(feed.read(session)).key_by("key").count().start(tmp_path / "ck", me.sinks.memory())
+    try:
+        [stream] = session.streams.active
+        of_stream = stream._jsq.streamingQuery().sparkSessionForStream().conf().get(FILE_MANAGER)
+        assert of_stream == f"{package}.{chosen or 'FileSystemBasedCheckpointFileManager'}"
+        assert session.conf.get(FILE_MANAGER, None) == (f"{package}.{chosen}" if chosen else None)
+    finally:
+        query.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 from collections import Counter, defaultdict
 from typing import ClassVar
@@ -13,6 +14,8 @@ import pytest
 
 import meander as me
 from kills import Killed, changes
+from meander.cli.inspect import inspect
+from meander.cli.show import AnswerFormat
 from meander.errors import ChangedQuery, CheckpointError, QueryFailed
 from meander.store.location import Location
 from meander.store.manifest import Log
@@ -116,6 +119,26 @@ def test_the_state_is_written_anew_in_slices_also_while_nothing_comes():
         assert state_of(h) == recount(batches[:5], 3)
         h.idle()
         assert h.query.version == 4 + ticks, "no ticks any more"
+
+
+def test_inspect_says_what_is_left(capsys):
+    batches = orders()
+    with me.testing.harness(OLD, bins=32, copy_bytes=1, snapshot_every=1 << 20) as h:
+        for batch in batches[:3]:
+            h.batch(batch)
+        inspect(h.driver.settings.checkpoint, format=AnswerFormat.json)
+        assert json.loads(capsys.readouterr().out)["conversion"] is None
+        h.restart(NEW, evolve="add", renames=RENAMES)
+        h.batch(batches[3])
+        left = h.query.last_progress.unconverted
+        inspect(h.driver.settings.checkpoint, format=AnswerFormat.json)
+        assert json.loads(capsys.readouterr().out)["conversion"] == {"bins_left": left, "before": 2}
+        inspect(h.driver.settings.checkpoint, format=AnswerFormat.table)
+        said = " ".join(capsys.readouterr().out.split())
+        assert f"{left} bins left; version 2, the way back, is kept until then" in said
+        h.idle()
+        inspect(h.driver.settings.checkpoint, format=AnswerFormat.json)
+        assert json.loads(capsys.readouterr().out)["conversion"] is None
 
 
 def test_what_is_half_way_is_read_moved_lost_and_restarted():

@@ -13,6 +13,7 @@ from meander.pictures import many
 from meander.types import runs
 
 if TYPE_CHECKING:
+    from meander.store.index import Index
     from meander.store.reader import Reader
 
 
@@ -75,6 +76,7 @@ def _summary(reader: Reader, version: int | None, as_json: bool) -> None:
         "announced": reader.log.announced.to_json() if reader.log.announced else None,
         "driver": vars(writer) if writer else None,
         "migration": _migration((commit.journal if commit else None) or {}),
+        "conversion": _conversion(index),
         "control": _control((commit.journal if commit else None) or {}),
         "operators": operators,
     }
@@ -91,6 +93,15 @@ def _migration(journal: dict[str, Any]) -> dict[str, int] | None:
         return None
     bins = sum(len(step["shifts"]) for step in left["steps"])
     return {"number": left["migration"], "steps": left["total"], "steps_left": len(left["steps"]), "bins_left": bins}
+
+
+def _conversion(index: Index) -> dict[str, int] | None:
+    """What is left of the conversion of a changed query's state, and the version before it, the way back."""
+    if index.design is None or index.way_back is None:
+        return None
+    numbers = index.design.numbers
+    left = sum(index.unconverted(operator, numbers[operator]).size for operator in range(len(index.operators)))
+    return {"bins_left": int(left), "before": index.way_back}
 
 
 def _control(journal: dict[str, Any]) -> dict[str, int] | None:
@@ -129,6 +140,9 @@ def _print_summary(answer: dict[str, Any]) -> None:
         steps = f"{moving['steps_left']} of {many(moving['steps'], 'step')}"
         left = f"{steps} and {many(moving['bins_left'], 'bin')} are left"
         console.print(f"migration {moving['number']} is under way: {left}", markup=False)
+    if conversion := answer["conversion"]:
+        left = f"{many(conversion['bins_left'], 'bin')} left; version {conversion['before']}, the way back, is kept"
+        console.print(f"state is being converted, {left} until then", markup=False)
     if control := answer["control"]:
         rows = f"{many(control['rows'], 'row')} of the control stream wait"
         console.print(f"{rows}, the first for batch {control['next_batch']}", markup=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,16 @@ from meander.warmth import warm_beside
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+# Spark copies the session when a stream starts: these hold for the stream, and the session has its own again.
+WHILE_STARTING = {"spark.sql.adaptive.enabled": "false"}
+"""With adaptive execution on, the shuffle would run outside our job."""
+
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+ON_LOCAL_FILES = {
+    FILE_MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+}
+"""What Spark takes by default starts a process of the system for some files of its logs, a third of a small batch."""
 
 
 @dataclass(frozen=True)
@@ -106,20 +117,32 @@ class SparkLaunch:
             raise InvalidOption(f"Spark refuses the stream: {in_short(problem)}") from problem
 
     def _start_stream(self, driver: Driver, writer: DataStreamWriter) -> SparkStream:
-        driver.log.location.make_folder(SPARK)
-        # Spark copies the session when a stream starts; with adaptive execution on, the shuffle would run outside our
-        # job.
-        spark = self._session
-        adaptive = str(spark.conf.get("spark.sql.adaptive.enabled"))
-        spark.conf.set("spark.sql.adaptive.enabled", "false")
-        try:
-            with driver.loop.lock:
-                stream = SparkStream(writer.foreachBatch(SparkBatches(driver)).start(), spark)
-                driver.loop.attach(stream)
-                last = driver.log.last
-                if last is not None and last.query != stream.id:
-                    stream.stop()
-                    raise foreign(driver.log.location, last.query, stream.id)
-        finally:
-            spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+        location, spark = driver.log.location, self._session
+        location.make_folder(SPARK)
+        settings = {**WHILE_STARTING, **(ON_LOCAL_FILES if location.is_local else {})}
+        with _set_for_a_while(spark, settings), driver.loop.lock:
+            stream = SparkStream(writer.foreachBatch(SparkBatches(driver)).start(), spark)
+            driver.loop.attach(stream)
+            last = driver.log.last
+            if last is not None and last.query != stream.id:
+                stream.stop()
+                raise foreign(location, last.query, stream.id)
         return stream
+
+
+@contextmanager
+def _set_for_a_while(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The session with these settings, but with the file manager that a user chose; afterwards as it was."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    mine = {name: value for name, value in settings.items() if name != FILE_MANAGER or before[name] is None}
+    for name, value in mine.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in mine:
+            earlier = before[name]
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)
