@@ -78,11 +78,13 @@ def test_a_local_checkpoint_has_the_cheaper_file_manager_unless_another_one_is_s
     if chosen:
         session.conf.set(FILE_MANAGER, f"{package}.{chosen}")
     feed = Feed(tmp_path / "in", as_ints([]).schema).add(as_ints([4, 5, 4]))
-    query = me.stream(feed.read(session)).key_by("key").count().start(tmp_path / "ck", me.sinks.memory())
-    try:
-        [stream] = session.streams.active
-        of_stream = stream._jsq.streamingQuery().sparkSessionForStream().conf().get(FILE_MANAGER)
-        assert of_stream == f"{package}.{chosen or 'FileSystemBasedCheckpointFileManager'}"
-        assert session.conf.get(FILE_MANAGER, None) == (f"{package}.{chosen}" if chosen else None)
-    finally:
-        query.stop()
+    of_stream = []
+    query = (
+        me.stream(feed.read(session)).key_by("key").count().start(
+            tmp_path / "ck", lambda rows, _: of_stream.append(rows.sparkSession.conf.get(FILE_MANAGER)),
+            trigger={"availableNow": True},
+        )
+    )  # fmt: skip
+    assert session.conf.get(FILE_MANAGER, None) == (f"{package}.{chosen}" if chosen else None)
+    query.await_termination(PATIENCE_S)
+    assert of_stream == [f"{package}.{chosen or 'FileSystemBasedCheckpointFileManager'}"]
