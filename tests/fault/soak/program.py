@@ -28,10 +28,12 @@ SETTINGS: dict[str, Any] = {
     "workers": 2, "bins": BINS, "retain": RETAIN, "snapshot_every": SNAPSHOT_EVERY, "retain_side": RETAIN_SIDE,
     "idle_after_s": 0.5, "executors_within_s": 300,
 }  # fmt: skip
+TOUCHED = "-XX:+AlwaysPreTouch"
+"""A heap is in memory from its first minute on: what a JVM takes beyond it is what grows."""
 SPARK: dict[str, Any] = {
     # What Spark remembers of the past is soon full: what grows then is a leak.
-    "spark__driver__memory": "600m", "spark__driver__extraJavaOptions": f"{QUICK} -Xms600m",
-    "spark__executor__memory": "480m", "spark__executor__extraJavaOptions": f"{QUICK} -Xms480m",
+    "spark__driver__memory": "600m", "spark__driver__extraJavaOptions": f"{QUICK} -Xms600m {TOUCHED}",
+    "spark__executor__memory": "480m", "spark__executor__extraJavaOptions": f"{QUICK} -Xms480m {TOUCHED}",
     "spark__ui__retainedJobs": 50, "spark__ui__retainedStages": 50, "spark__ui__retainedTasks": 200,
     "spark__ui__retainedDeadExecutors": 5, "spark__sql__ui__retainedExecutions": 20,
     "spark__sql__streaming__minBatchesToRetain": 20,
