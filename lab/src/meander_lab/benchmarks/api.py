@@ -259,9 +259,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes; targets are not for these")
     parser.add_argument("--rounds", type=int, help="how often each system runs, two times by default")
+    parser.add_argument("--rows", type=int, help="of all batches, 200,000 by default")
+    parser.add_argument("--batches", type=int, help="in how many batches they come, five by default")
     options = parser.parse_args()
     sizes = QUICK if options.quick else ApiSizes()
-    sizes = replace(sizes, rounds=options.rounds or sizes.rounds)
+    asked = {name: getattr(options, name) for name in ("rounds", "rows", "batches")}
+    sizes = replace(sizes, **{name: value for name, value in asked.items() if value})
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     with tempfile.TemporaryDirectory(prefix="meander-bench-", ignore_cleanup_errors=True) as folder:
         spark = peers.session("meander-bench-api")
@@ -270,7 +273,8 @@ def main() -> int:
         finally:
             spark.stop()
     middle = {name: statistics.median(each) for name, each in times.items()}
-    table = Table(title=f"{sizes.rows:,} rows over {sizes.keys:,} keys", title_justify="left", box=None, pad_edge=False)
+    title = f"{sizes.rows:,} rows over {sizes.keys:,} keys in {sizes.batches} batches"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in ("system", "ms a batch", "rows/s", "plain rows are"):
         table.add_column(column, justify="left" if column == "system" else "right")
     for name, ms in middle.items():

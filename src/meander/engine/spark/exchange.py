@@ -43,19 +43,26 @@ class RowRouting:
     def __init__(self, gateway: Gateway, slots: Sequence[int], count: int) -> None:
         self.bins, self.count = len(slots), count
         self.table = gateway.array(slots)
+        self._ways: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Column, list[Column]]] = {}
 
     def route(self, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFrame:
         """These columns, each row in the partition of its slot; reports of an earlier operator stay in theirs.
 
-        Few calls, because each makes Spark analyse a plan anew.
+        Few calls, because each makes Spark analyse a plan anew. It leaves the other columns out before the shuffle.
         """
+        way = tuple(key), tuple(columns)
+        if way not in self._ways:
+            self._ways[way] = self._way(*way)
+        slot, chosen = self._ways[way]
+        return rows.repartitionById(self.count, slot).select(*chosen)
+
+    def _way(self, key: Sequence[str], columns: Sequence[str]) -> tuple[Column, list[Column]]:
         from pyspark.sql import functions as F
 
         slot = F.get(self.table, bin_of(key, self.bins))
         if REPORT in columns:
             slot = F.when(F.col(REPORT).isNotNull(), F.col(SLOT) % self.count).otherwise(slot)
-        quoted = [F.col(f"`{name}`") for name in columns]
-        return rows.select(*quoted, slot.alias(SLOT)).repartitionById(self.count, F.col(SLOT)).drop(SLOT)
+        return slot, [F.col(f"`{name}`") for name in columns]
 
 
 @dataclass(frozen=True)
