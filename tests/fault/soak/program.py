@@ -20,6 +20,7 @@ import meander as me
 from fault.matrix.program import tell
 from fault.soak.audit import QUERIES, RETAIN, RETAIN_SIDE, SNAPSHOT_EVERY
 from fault.soak.samples import worker_folders
+from meander.engine.driver import batch_loop
 from meander.engine.spark.gateway import Gateway
 from streams import PATIENCE_S, QUICK, Feed, wait_until
 
@@ -108,6 +109,9 @@ def run(options: dict[str, Any], moving: list[Moving]) -> None:
 
 def main(options: dict[str, Any]) -> None:
     """Start both queries, and run them to their end."""
+    batch_loop.MAX_PROGRESS = (
+        50  # as with Spark: of a thousand versions, two KiB each, it would fill for twenty minutes
+    )
     spark = me.session(f"local-cluster[{EXECUTORS},1,1024]", **SPARK)
     spark.sparkContext.setLogLevel("OFF")
     gateway, local = Gateway(spark), Path(os.environ["SPARK_LOCAL_DIRS"])
