@@ -16,6 +16,7 @@ import secrets
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -105,25 +106,40 @@ class OutputFolder:
             )
         return cls(local_path("the folder of me.sinks.files", path))
 
-    def prepare(self, write: SinkWrite, save: Callable[[str], None]) -> SinkToken:
-        """Have a version written to a new folder out of sight, and return its token."""
+    def prepare(self, write: SinkWrite, save: Callable[[Path], None]) -> SinkToken:
+        """Have a version written to a new folder out of sight, which is not there yet, and return its token."""
         name = f"{write.epoch}-{write.version}-{secrets.token_hex(4)}"
-        folder = self._hidden / name
+        folder = self.hidden / name
         try:
             if write.fsync:
-                _make(self._hidden)
-            save(str(folder))
+                _make(self.hidden)
+            save(folder)
             if write.fsync:
                 _sync_all(folder)
-                _sync(self._hidden)
+                _sync(self.hidden)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         return {"folder": self.root, "name": name, "version": write.version, "fsync": write.fsync}
 
+    def take(self, write: SinkWrite, files: Sequence[str], folder: Path) -> None:
+        """Make the new folder of a version, and move the files there that workers have written out of sight."""
+        folder.mkdir(parents=True)
+        for file in map(Path, files):
+            try:
+                file.rename(folder / file.name)
+            except FileNotFoundError:
+                raise OutputLost(
+                    f"{file.name} of version {write.version} was written by a worker and is not in {file.parent}: "
+                    "the folder of me.sinks.files must be the same on all machines"
+                ) from None
+        for each in {Path(file).parent for file in files}:
+            with suppress(OSError):
+                each.rmdir()
+
     def commit(self, token: SinkToken) -> None:
         """Show what a token of this folder names, in place of whatever is there; nothing to do where that is done."""
-        folder, target = self._hidden / token["name"], Path(self.root) / f"batch={token['version']}"
+        folder, target = self.hidden / token["name"], Path(self.root) / f"batch={token['version']}"
         try:
             _rename(folder, target)
         except FileNotFoundError:
@@ -137,7 +153,7 @@ class OutputFolder:
 
     def abort(self, token: SinkToken) -> None:
         """Remove what a token of this folder names."""
-        shutil.rmtree(self._hidden / token["name"], ignore_errors=True)
+        shutil.rmtree(self.hidden / token["name"], ignore_errors=True)
 
     def sweep(self, last: SinkWrite) -> None:
         """Remove what was prepared in writes that are over."""
@@ -150,7 +166,7 @@ class OutputFolder:
         """Take what a token of this folder names out of sight for good, shown or only prepared; it is kept aside."""
         aside = Path(self.root) / UNDONE / token["name"]
         # Prepared first: a driver that wakes up late then finds nothing to show.
-        for path in (self._hidden / token["name"], Path(self.root) / f"batch={token['version']}"):
+        for path in (self.hidden / token["name"], Path(self.root) / f"batch={token['version']}"):
             if path.is_dir():
                 aside.parent.mkdir(exist_ok=True)
                 path.rename(aside)
@@ -160,10 +176,11 @@ class OutputFolder:
 
     def prepared(self) -> list[Path]:
         """The folders that are out of sight."""
-        return sorted(self._hidden.iterdir()) if self._hidden.is_dir() else []
+        return sorted(self.hidden.iterdir()) if self.hidden.is_dir() else []
 
     @property
-    def _hidden(self) -> Path:
+    def hidden(self) -> Path:
+        """Where what is prepared lies, in a folder for each attempt."""
         return Path(self.root) / PREPARED
 
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from meander.engine.driver.ports import SinkToken, SinkWrite
+from meander.engine.worker.output import ROWS, OutputForm, is_parquet
 from meander.errors import InvalidOption
 from meander.logs import logger
 from meander.options import whole
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
     from meander.engine.spark.exchange import SparkOutput
 
+CODECS = {"snappy": "snappy", "gzip": "gzip", "zstd": "zstd", "none": "none", "uncompressed": "none"}
+"""Spark's names of compressions that workers can write Parquet with, and Arrow's."""
+
 VERSION = pa.field("batch", pa.int64())
 """What the memory sink says beside each row: the number of its version."""
 
@@ -42,6 +47,18 @@ class Sink:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} sink>"
+
+    def form(self, spark: SparkSession, schema: pa.Schema) -> OutputForm:
+        """In which form it wants the output of a query that is about to start: rows, but for sinks of this module.
+
+        Args:
+            spark: the session of the query.
+            schema: the columns of the output.
+
+        Returns:
+            The form.
+        """
+        return ROWS
 
     def begin(self, spark: SparkSession, schema: pa.Schema) -> None:
         """A query has started whose output comes here; called again when it starts again.
@@ -243,7 +260,10 @@ class Console(Sink):
 
 
 class Files(Sink):
-    """Writes each version out of sight, and renames it to a folder `batch=N` when it is committed."""
+    """Writes each version out of sight, and renames it to a folder `batch=N` when it is committed.
+
+    Workers write Parquet themselves; other formats, and Parquet with options of Spark's writer, are a job of Spark.
+    """
 
     def __init__(self, path: str, format: str, options: dict[str, str]) -> None:
         self.folder, self.format, self.options = OutputFolder.of(path), format, options
@@ -251,13 +271,31 @@ class Files(Sink):
     def __repr__(self) -> str:
         return f"<Files sink {self.folder.root}: {self.format}>"
 
+    def form(self, spark: SparkSession, schema: pa.Schema) -> OutputForm:
+        """Parquet that workers write, where that is the same as what Spark would write."""
+        options = {name.lower(): value for name, value in self.options.items()}
+        name = options.pop("compression", spark.conf.get("spark.sql.parquet.compression.codec", "snappy"))
+        codec = CODECS.get(str(name).lower())
+        if self.format.lower() != "parquet" or options or codec is None:
+            return ROWS
+        is_plain = all(is_parquet(each.type) for each in schema)
+        return OutputForm(folder=str(self.folder.hidden), compression=codec) if is_plain else ROWS
+
     def prepare(self, output: SparkOutput, write: SinkWrite) -> SinkToken:
         """Write one version out of sight."""
-        return self.folder.prepare(write, lambda folder: self.save(output, folder))
+        return self.folder.prepare(write, lambda folder: self.save(output, folder, write))
 
-    def save(self, output: SparkOutput, folder: str) -> None:
-        """Write one version to a new folder."""
-        output.frame().write.format(self.format).options(**self.options).save(f"file://{folder}")
+    def save(self, output: SparkOutput, folder: Path, write: SinkWrite) -> None:
+        """Fill the new folder of a version: with what workers have written, or by a job of Spark."""
+        form = output.form
+        if form.folder is None:
+            output.frame().write.format(self.format).options(**self.options).save(f"file://{folder}")
+            return
+        files = [path for path, _ in output.files]
+        self.folder.take(write, files, folder)
+        if output.inline or not files:  # a version without rows says which columns it has
+            form.write_part(output.part, folder, f"{write.epoch}-{write.version}", write.fsync)
+        (folder / "_SUCCESS").touch()
 
     def commit(self, token: SinkToken) -> None:
         """Show a version; also one that was prepared in another folder, before this one took its place."""
@@ -290,8 +328,14 @@ class Format(Sink):
     def __repr__(self) -> str:
         return f"<Format sink {self.format}: {self.mode}>"
 
+    def form(self, spark: SparkSession, schema: pa.Schema) -> OutputForm:
+        """Not at all, where Spark's `noop` would drop it; else as rows."""
+        return OutputForm(is_nothing=self.format == "noop")
+
     def prepare(self, output: SparkOutput, write: SinkWrite) -> None:
         """Write one version."""
+        if output.form.is_nothing:
+            return
         self.shape(output.frame()).write.format(self.format).mode(self.mode).options(**self.options).save()
 
 

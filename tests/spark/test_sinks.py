@@ -6,9 +6,12 @@ import random
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import meander as me
+from meander.engine.spark.exchange import SparkOutput
+from meander.engine.worker.output import ROWS
 from streams import PATIENCE_S, Feed, Several, as_ints, by_batch, cut, files_written, recounted
 
 pytestmark = pytest.mark.spark
@@ -197,3 +200,97 @@ def test_sql_reads_the_committed_rows_of_a_memory_sink_at_every_query(spark, tmp
     assert rows(total) == [{"n": 400}]
     for name in others:
         spark.catalog.dropTempView(name)
+
+
+class ByWorkers(me.sinks.Files):
+    """Workers write, however little it is."""
+
+    def form(self, *query):
+        return super().form(*query)._replace(inline=0)
+
+
+class BySpark(me.sinks.Files):
+    """A job of Spark writes."""
+
+    def form(self, *query):
+        return ROWS
+
+
+MOMENTS = ("2026-03-29 01:59:59.999999", "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
+MOMENT = f"element_at(array{MOMENTS}, cast(id % 3 + 1 as int))"
+VALUES = {
+    "id % 2 = 0": "boolean", "id": "tinyint", "-id": "smallint", "id * 7": "int", "id / 8": "decimal(12,3)",
+    "repeat('9', 30) || id": "decimal(38,0)", "id / 3": "float", "if(id % 3 = 0, double('NaN'), -0.0)": "double",
+    "date_add(date'0001-01-01', cast(id * 90000 as int))": "date", MOMENT: "timestamp",
+    f"trim({MOMENT})": "timestamp_ntz", "unhex('00ff')": "binary", "if(id % 5 = 0, null, 'ü' || id)": "string",
+    "array(id, null)": "array<int>",
+    "named_struct('a', id, 'b', array('x'))": "struct<a:int,b:array<string>>", "map('k', id)": "map<string,bigint>",
+}  # fmt: skip
+
+
+def test_what_workers_write_is_what_spark_would_write(spark, tmp_path):
+    columns = (f"cast({value} as {type_}) as `{at}`" for at, (value, type_) in enumerate(VALUES.items()))
+    rows = spark.range(40).selectExpr("id as key", *columns)
+    rows.write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "in"))
+    folders = []
+    for kind in (ByWorkers, BySpark):
+        folder = tmp_path / kind.__name__
+        folders.append(folder / "out")
+        same = me.stream(stream).key_by("key").dedup()
+        start(same, folder, kind(str(folder / "out"), "parquet", {})).await_termination(PATIENCE_S)
+    mine, theirs = (spark.read.parquet(str(folder)) for folder in folders)
+    assert {path.name[:7] for path in (folders[0] / "batch=0").iterdir()} == {"part-0-", "_SUCCES"}
+    assert mine.schema == theirs.schema
+    rows_of = [
+        [row.json for row in frame.selectExpr("to_json(struct(*)) as json").collect()] for frame in (mine, theirs)
+    ]
+    assert sorted(rows_of[0]) == sorted(rows_of[1])
+    assert len(rows_of[0]) == 40
+    assert pq.read_table(folders[0] / "batch=0").column_names == theirs.drop("batch").columns
+
+
+@pytest.mark.parametrize(
+    ("options", "codec"), [({}, "ZSTD"), ({"compression": "gzip"}, "GZIP"), ({"compression": "none"}, "UNCOMPRESSED")]
+)
+def test_workers_compress_as_the_session_or_an_option_says(spark, tmp_path, monkeypatch, options, codec):
+    monkeypatch.setattr(SparkOutput, "frame", None)  # no job of Spark's beside ours
+    spark.conf.set("spark.sql.parquet.compression.codec", "zstd")
+    try:
+        feed = Feed(tmp_path / "in", as_ints([1]).schema).add(as_ints([1, 2, 2]))
+        query = start(
+            me.stream(feed.read(spark)).key_by("key").count(),
+            tmp_path,
+            ByWorkers(str(tmp_path / "out"), "parquet", options),
+        )
+        query.await_termination(PATIENCE_S)
+    finally:
+        spark.conf.unset("spark.sql.parquet.compression.codec")
+    files = sorted((tmp_path / "out" / "batch=0").glob("part-*"))
+    assert {pq.ParquetFile(path).metadata.row_group(0).column(0).compression for path in files} == {codec}
+    assert by_batch(files_written(tmp_path / "out"), ["key"]) == {0: {(1,): 1, (2,): 2}}
+
+
+def test_what_only_sparks_writer_can_do_is_done_by_it(spark):
+    schema = pa.schema([("n", pa.int64())])
+    assert me.sinks.files("out").form(spark, schema).folder.endswith("/out/.prepared")
+    assert me.sinks.files("out", maxRecordsPerFile="10").form(spark, schema) == ROWS
+    assert me.sinks.files("out", format="orc").form(spark, schema) == ROWS
+    assert me.sinks.files("out", compression="lz4raw").form(spark, schema) == ROWS
+    assert me.sinks.files("out").form(spark, pa.schema([("gap", pa.duration("us"))])) == ROWS
+
+
+def test_a_sink_may_look_at_the_rows_before_it_takes_the_files(spark, tmp_path):
+    looks = []
+
+    class Curious(ByWorkers):
+        def prepare(self, output, write):
+            looks.append(sorted(tuple(row) for row in output.frame().collect()))
+            return super().prepare(output, write)
+
+    feed = Feed(tmp_path / "in", as_ints([1]).schema).add(as_ints([1, 2, 2]), as_ints([1]))
+    counts = me.stream(feed.read(spark)).key_by("key").count().select("count", "key")
+    query = start(counts, tmp_path, Curious(str(tmp_path / "out"), "parquet", {}))
+    query.await_termination(PATIENCE_S)
+    assert looks == [[(1, 1), (2, 2)], [(2, 1)]]
+    assert spark.read.parquet(str(tmp_path / "out")).columns == ["count", "key", "batch"]

@@ -12,6 +12,7 @@ from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import JobLost, JobResult
 from meander.engine.driver.settings import Settings
 from meander.engine.worker.messages import Fault, TaskReport, Token
+from meander.engine.worker.output import ROWS
 from meander.errors import QueryFailed
 from meander.migration.coordinator import Coordinator
 from meander.migration.events import EventLog
@@ -39,6 +40,8 @@ class FakeJobs:
 
     Once there is no answer left, all goes well.
     """
+
+    form = ROWS
 
     def __init__(self, *answers, waves=1):
         self.answers, self.count = list(answers), waves

@@ -22,6 +22,7 @@ from meander.engine.driver.ports import OutputLost, SinkWrite
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.exchange import SparkOutput
+from meander.engine.worker.output import OutputForm
 from meander.errors import Fenced
 from meander.prepared import OutputFolder
 from meander.sinks import Files
@@ -49,12 +50,16 @@ class TableFiles(Files):
         self.hook("prepared", write.version)
         return token
 
-    def save(self, output, folder):
-        Path(folder).mkdir(parents=True)
+    def save(self, output, folder, write):
+        if isinstance(output, SparkOutput):
+            self.hook("writing", write.version)
+            super().save(output, folder, write)
+            return
+        folder.mkdir(parents=True)
         half = len(output) // 2
-        pq.write_table(output.slice(0, half), f"{folder}/part-0.parquet")
-        self.hook("writing", int(Path(folder).name.split("-")[1]))
-        pq.write_table(output.slice(half), f"{folder}/part-1.parquet")
+        pq.write_table(output.slice(0, half), folder / "part-0.parquet")
+        self.hook("writing", write.version)
+        pq.write_table(output.slice(half), folder / "part-1.parquet")
 
     def commit(self, token):
         self.hook("manifest", token["version"])
@@ -62,12 +67,24 @@ class TableFiles(Files):
         self.hook("committed", token["version"])
 
 
+class WritingJobs(InProcessJobs):
+    """Workers write files for the sink, however few rows they have."""
+
+    @property
+    def form(self):
+        return OutputForm(folder=str(self.sink.folder.hidden), inline=0)
+
+    def prepare(self, output, write):
+        schema = self.operators[-1].output
+        return self.sink.prepare(SparkOutput(schema, output.inline, output.files, None, None, form=self.form), write)
+
+
 class Case:
     """One checkpoint and one folder, for several drivers in this process."""
 
-    def __init__(self, folder, seed=1, batches=6):
+    def __init__(self, folder, seed=1, batches=6, jobs=InProcessJobs):
         rng = random.Random(seed)
-        self.folder = folder
+        self.folder, self.jobs = folder, jobs
         self.batches = [as_ints([rng.randrange(9) for _ in range(20)]) for _ in range(batches)]
         self.drivers = 0
 
@@ -75,7 +92,7 @@ class Case:
         self.drivers += 1
         operators = [node.operator for node in me.stream(me.testing.source("key bigint")).key_by("key").count().nodes]
         cluster = InProcessCluster(self.folder / f"executors{self.drivers}", 2)
-        jobs = InProcessJobs(operators, self.batches[0].schema, cluster, self.sink(hook))
+        jobs = self.jobs(operators, self.batches[0].schema, cluster, self.sink(hook))
         checkpoint = str(self.folder / "ck")
         chosen = Settings(checkpoint, 2, 8, copy_ms=1e9, **settings)
         location = Location.of(checkpoint, fsync=chosen.fsync)
@@ -135,12 +152,13 @@ class Hold:
             assert self.go_on.wait(PATIENCE_S)
 
 
+@pytest.mark.parametrize("jobs", [InProcessJobs, WritingJobs])
 @pytest.mark.parametrize("ahead", [1, 3])
 @pytest.mark.parametrize(
     ("moment", "dies"), [("before", False), ("before", True), ("writing", False), ("prepared", False)]
 )
-def test_a_driver_that_wakes_in_its_sink_leaves_the_output_of_the_next_one_alone(tmp_path, moment, dies, ahead):
-    case, hold, problems = Case(tmp_path), Hold(moment, 2, dies), []
+def test_a_driver_that_wakes_in_its_sink_leaves_the_output_of_the_next_one_alone(tmp_path, moment, dies, ahead, jobs):
+    case, hold, problems = Case(tmp_path, jobs=jobs), Hold(moment, 2, dies), []
     first = case.start(hold)
     case.put(first, 2)
 
@@ -180,8 +198,9 @@ def test_a_driver_that_wakes_after_its_manifest_changes_nothing(tmp_path):
 
 @pytest.mark.parametrize("moment", ["before", "writing", "prepared", "manifest", "committed"])
 @pytest.mark.parametrize("fsync", [False, True])
-def test_a_kill_at_any_moment_of_the_sink_loses_and_doubles_nothing(tmp_path, moment, fsync):
-    case = Case(tmp_path)
+@pytest.mark.parametrize("jobs", [InProcessJobs, WritingJobs])
+def test_a_kill_at_any_moment_of_the_sink_loses_and_doubles_nothing(tmp_path, moment, fsync, jobs):
+    case = Case(tmp_path, jobs=jobs)
 
     def kill(at, version):
         if (at, version) == (moment, 2):

@@ -26,6 +26,7 @@ from meander.engine.driver.ports import (
     SinkWrite,
 )
 from meander.engine.worker.messages import Control, TaskReport
+from meander.engine.worker.output import ROWS, OutputForm
 from meander.engine.worker.process import Host
 from meander.engine.worker.rows import REPORT, SLOT, shown
 from meander.engine.worker.task import OperatorTask
@@ -123,6 +124,11 @@ class InProcessJobs:
         self.columns = columns
         """The columns that the sink gets, where those are not all."""
 
+    @property
+    def form(self) -> OutputForm:
+        """As rows."""
+        return ROWS
+
     def nothing(self) -> pa.Table:
         """No rows, in the schema of the stream."""
         return self.schema.empty_table()
@@ -175,16 +181,14 @@ class InProcessJobs:
             raise JobLost(f"executor {place.executor} is gone")
         control = Control.from_bytes(control.to_bytes())  # as it would travel
         task = OperatorTask(self.operators[at], self.graph.links[at], tuple(each.schema for each in rows), last)
-        batches = list(task.run(control, lambda: list(rows), self.cluster.host(place)))
+        outgoing, reports = task.run(control, lambda: list(rows), self.cluster.host(place))
         if last:
-            (batch,) = batches
-            output = batch["output"][0].as_py()
-            table = None if output is None else pa.ipc.open_stream(pa.py_buffer(output)).read_all()
-            return TaskReport.from_text(batch["report"][0].as_py()), table
-        passed = pa.Table.from_batches(batches)
+            *_, report, output = outgoing.messages(reports)
+            table = pa.ipc.open_stream(output).read_all() if output else None
+            return TaskReport.from_text(report.decode()), table
+        passed = pa.Table.from_batches(outgoing.batches(reports))
         texts = passed[REPORT].drop_null().to_pylist()
-        output = passed.filter(pc.is_null(passed[REPORT])).drop_columns([SLOT, REPORT])
-        return TaskReport.from_text(texts[0]), output
+        return TaskReport.from_text(texts[0]), passed.filter(pc.is_null(passed[REPORT])).drop_columns([SLOT, REPORT])
 
     def read(self, output: OperatorOutput) -> pa.Table:
         """The output of an operator as rows for those that read it."""

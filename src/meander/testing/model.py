@@ -31,6 +31,7 @@ from meander.engine.driver.ports import (
 )
 from meander.engine.worker.catch_up import update, wanted
 from meander.engine.worker.messages import Bins, Control, Fault, TaskReport, Token
+from meander.engine.worker.output import ROWS, OutputForm
 from meander.errors import MeanderError
 from meander.operators.operator import BinnedOperator
 from meander.route.keys import KeyType
@@ -142,6 +143,11 @@ class ModelJobs:
         self.graph, self.location, self.cluster, self.sink, self.chance = graph, location, cluster, sink, chance
         self.stores: dict[tuple[str, str, int, int], Store] = {}
         self._zombies: list[tuple[Control, tuple[Row, ...], Place]] = []
+
+    @property
+    def form(self) -> OutputForm:
+        """As rows."""
+        return ROWS
 
     def nothing(self) -> tuple[Row, ...]:
         """No rows."""

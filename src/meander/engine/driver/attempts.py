@@ -120,6 +120,7 @@ class Attempts:
             version, tuple(coordinator.participants), coordinator.record.now, coordinator.orders,
             tuple(self.event_time.frontiers), tuple(self.event_time.seen), coordinator.protocol.budget.copy_ms,
             self.log, self.placement, self.settings, self.conversion, coordinator.record.state_bytes, self._errors_left,
+            self.jobs.form,
         )  # fmt: skip
 
     @property

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from meander.engine.worker.messages import Control, TaskReport
+from meander.engine.worker.output import OutputForm
 from meander.errors import MeanderError
 
 Rows = Any
@@ -115,7 +116,7 @@ class JobResult:
 
 @dataclass(frozen=True, eq=False)
 class OperatorOutput:
-    """What one operator emitted in one version: inline, where every worker's part was small, else in files."""
+    """What one operator emitted in one version: small parts inline, others in files, in the form that is wanted."""
 
     operator: int
     inline: tuple[pa.Table, ...]
@@ -184,6 +185,10 @@ class Jobs(Protocol):
     @property
     def sink(self) -> OutputSink:
         """Where the output goes."""
+
+    @property
+    def form(self) -> OutputForm:
+        """In which form it goes there."""
 
     def nothing(self) -> Rows:
         """No rows, in the schema of the stream."""

@@ -14,6 +14,7 @@ from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Place, Routing
 from meander.engine.driver.settings import Settings
 from meander.engine.worker.messages import Control, FilePart, Json, Token
+from meander.engine.worker.output import ROWS, OutputForm
 from meander.migration.ledger import Owners
 from meander.migration.orders import Orders, flags
 from meander.store import bitmap
@@ -53,6 +54,7 @@ class Version:
         conversion: which state is in an older layout.
         state_bytes: the state of each bin, by operator.
         errors: for so many rows functions may still raise; None where the first one ends the query.
+        form: in which form the sink wants the output.
     """
 
     number: int
@@ -68,6 +70,7 @@ class Version:
     conversion: StateConversion
     state_bytes: Sequence[NDArray[np.int64]]
     errors: int | None = None
+    form: OutputForm = ROWS
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -112,6 +115,7 @@ class Version:
             frontier=self.frontiers[operator], previous=self.seen[operator], fsync=self.settings.fsync,
             errors=self.errors,
             layouts=self.conversion.layouts(operator),
+            form=self.form if operator == len(self.owners) - 1 else ROWS,
         )  # fmt: skip
 
     def _files(self, operator: int, missing: Bins) -> tuple[FilePart, ...]:

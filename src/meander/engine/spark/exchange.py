@@ -19,6 +19,7 @@ import pyarrow as pa
 from meander.engine.driver.ports import Place
 from meander.engine.spark.gateway import Gateway
 from meander.engine.spark.nodes import Shape, shaped
+from meander.engine.worker.output import ROWS, OutputForm
 from meander.engine.worker.rows import REPORT, SLOT
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class RowRouting:
 class SparkOutput:
     """What one version emits: inline, where every worker's part was small, else in files beside the state.
 
-    `schema` is that of the operator; the output has gone through the shapes behind it.
+    `schema` is that of the operator; the output has gone through the shapes behind it. The files are in the form that
+    the sink wants.
     """
 
     schema: pa.Schema
@@ -78,12 +80,16 @@ class SparkOutput:
     gateway: Gateway
     session: SparkSession
     shapes: Sequence[Shape] = ()
+    form: OutputForm = ROWS
 
     @property
     def small(self) -> pa.Table | None:
         """All of it, where it came inline and Spark has nothing to compute of it."""
-        if self.files or any(each.names is None for each in self.shapes):
-            return None
+        return None if self.files or any(each.names is None for each in self.shapes) else self.part
+
+    @property
+    def part(self) -> pa.Table:
+        """What of it came inline, where Spark has nothing to compute of it."""
         return self._inline().select(self.shapes[-1].names) if self.shapes else self._inline()
 
     def _inline(self) -> pa.Table:
@@ -102,7 +108,16 @@ class SparkOutput:
 
     def frame(self) -> DataFrame:
         """All of it as a DataFrame."""
-        return shaped(self._emitted(), self.shapes)
+        return shaped(self._emitted(), self.shapes) if self.form.folder is None else self._written()
+
+    def _written(self) -> DataFrame:
+        """All of it, where workers have written files for the sink: the sink looks at them before it takes them."""
+        part = self.session.createDataFrame(self.part)
+        if not self.files:
+            return part
+        return (
+            self.session.read.schema(part.schema).parquet(*(f"file://{path}" for path, _ in self.files)).unionAll(part)
+        )
 
     def _emitted(self) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema

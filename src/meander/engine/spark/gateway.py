@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ArrowTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+BytesTask = Callable[[int, Iterator[bytes]], Iterator[bytes]]
+"""A function of a partition's number and its messages."""
 
 
 class Executor(NamedTuple):
@@ -161,6 +163,23 @@ class Gateway:
             chunks = chunks.zip(each._jdf.toArrowBatchRdd().glom(), self.any)
         return self.frame(rows[0].sparkSession, chunks.zip(control, self.any), self.hand_over_encoder(len(rows)))
 
+    def side_by_side(self, rows: Sequence[DataFrame], messages: Sequence[bytes], places: Sequence[str]) -> Any:
+        """An RDD of bytes: in each partition its control message, then the Arrow chunks of each of the frames.
+
+        The frames are already in their partitions; an empty message stands between the chunks of two. A partition runs
+        at its place.
+        """
+        # This union looks at the host of a preferred location alone, and takes one that says it is a cache of HDFS by
+        # its whole name: so the name of an executor comes through.
+        named = [f"hdfs_cache_{place}" for place in places]
+        parts = [self.pinned(messages, named)]
+        for each in rows:
+            if len(parts) > 1:
+                parts.append(self.pinned([b""] * len(messages), named))
+            parts.append(each._jdf.toArrowBatchRdd())
+        union = self.jvm.org.apache.spark.rdd.SQLPartitioningAwareUnionRDD
+        return union(self.jsc, self.seq(parts), len(messages), self.any)
+
     def hand_over_encoder(self, lists: int = 1) -> Any:
         """How rows of so many lists of chunks, each beside the others and its control message, are kept."""
         if lists not in self._hand_over_encoders:
@@ -211,6 +230,23 @@ class Gateway:
         def run(frame: AnyFrame, barrier: bool) -> AnyFrame:
             column = udf(*[frame[name] for name in frame.columns])
             return DataFrame(frame._jdf.mapInArrow(column._jc, barrier, None), frame.sparkSession)
+
+        return run
+
+    def bytes_task(self, function: BytesTask) -> Callable[[Any, bool], list[bytes]]:
+        """A function over the partitions of an RDD of bytes, serialised once; the flag asks for a barrier.
+
+        What it gives is collected: Spark plans nothing for it and copies nothing twice.
+        """
+        from pyspark.core.rdd import RDD, _wrap_function
+        from pyspark.serializers import NoOpSerializer
+
+        command = _wrap_function(self.context, function, NoOpSerializer(), NoOpSerializer())
+
+        def run(messages: Any, barrier: bool) -> list[bytes]:
+            rdd = self.jvm.org.apache.spark.api.python.PythonRDD(messages, command, False, barrier)
+            answers: RDD[bytes] = RDD(rdd.asJavaRDD(), self.context, NoOpSerializer())
+            return answers.collect()
 
         return run
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -39,7 +39,8 @@ from meander.engine.spark.nodes import Dataflow, Shape
 from meander.engine.spark.sources import one_stream, rows_of
 from meander.engine.worker.links import columns_of
 from meander.engine.worker.messages import TaskReport
-from meander.engine.worker.rows import BAD, FINAL, REPORT, passed_on, shown
+from meander.engine.worker.output import ROWS, OutputForm
+from meander.engine.worker.rows import BAD, REPORT, passed_on, shown
 from meander.engine.worker.task import OperatorTask
 from meander.errors import MeanderError, QueryFailed
 from meander.store.uri import masked
@@ -60,6 +61,13 @@ _LOSSES_OF_A_SINK = re.compile(r"ExecutorLostFailure|FetchFailed|[Ww]orker exite
 """Fewer: what else a sink says may be about its own connections, and is its own failure."""
 
 
+class SparkSink(OutputSink, Protocol):
+    """A sink that says what it wants of the workers."""
+
+    def form(self, spark: SparkSession, schema: pa.Schema) -> OutputForm:
+        """In which form it wants the output of these columns."""
+
+
 class SparkJobs:
     """The jobs of one query, built once and run for every batch with other control messages."""
 
@@ -68,7 +76,7 @@ class SparkJobs:
         gateway: Gateway,
         cluster: Cluster,
         flow: Dataflow,
-        sink: OutputSink,
+        sink: SparkSink,
         shapes: Sequence[Shape] = (),
     ) -> None:
         self.gateway, self.cluster, self.flow, self.sink = gateway, cluster, flow, sink
@@ -78,8 +86,11 @@ class SparkJobs:
         """What the last operator's rows go through on their way to the sink."""
         self._session: SparkSession = self.source.sparkSession
         self._idle_session: SparkSession | None = None
-        self._tasks: dict[tuple[int, tuple[bool, ...], bool], Callable[[DataFrame, bool], DataFrame]] = {}
+        self._tasks: dict[tuple[int, tuple[bool, ...]], Callable[[DataFrame, bool], DataFrame]] = {}
+        self._last_tasks: dict[tuple[int, tuple[bool, ...]], Callable[[Any, bool], list[bytes]]] = {}
         self._routings: dict[int, tuple[Routing, RowRouting]] = {}
+        self.form = self._form(sink)
+        """In which form the output goes to the sink."""
         self._outputs = [shown(each.output) for each in flow.graph.operators]
         self._inputs = [
             [(_input(flow, at, link, False), _input(flow, at, link, True)) for link in range(len(links))]
@@ -149,7 +160,7 @@ class SparkJobs:
     def prepare(self, output: OperatorOutput, write: SinkWrite) -> SinkToken:
         """Give the output of a version to the sink."""
         try:
-            return self.sink.prepare(self._output(output, self.shapes), write)
+            return self.sink.prepare(replace(self._output(output, self.shapes), form=self.form), write)
         except Exception as problem:
             executors = {place.executor for _, place in output.files}
             if OUTPUT_LOST in str(problem) or (not self.cluster.is_local and executors - self.cluster.ids()):
@@ -166,22 +177,33 @@ class SparkJobs:
         """Cancel the running job of this tag."""
         self.gateway.cancel(tag)
 
+    def _form(self, sink: SparkSink) -> OutputForm:
+        """As the sink wants it; as rows where Spark has something to compute of them first."""
+        names, schema = [each.names for each in self.shapes], shown(self.flow.graph.operators[-1].output)
+        columns = names[-1] if names else tuple(schema.names)
+        if columns is None or None in names or not set(columns) <= set(schema.names):
+            return ROWS
+        form = sink.form(self._session, pa.schema([schema.field(name) for name in columns]))
+        return form._replace(columns=columns) if names else form
+
     # --- how ---------------------------------------------------------------------------------
 
     def _run(self, input: JobInput, job: Job) -> JobResult:
         began = time.perf_counter()
+        locations = [place.location for place in job.places]
         emitted: dict[int, DataFrame] = {}
         for routing, controls in zip(job.routings, job.controls, strict=True):
-            at, last = routing.operator, routing is job.routings[-1]
-            links = self.flow.graph.links[at]
-            chained = tuple(link.origin in emitted for link in links)
+            at = routing.operator
+            chained = tuple(link.origin in emitted for link in self.flow.graph.links[at])
             messages = [control.to_bytes() for control in controls]
-            pinned = self.gateway.pinned(messages, [place.location for place in job.places])
             routed = self._routed_to(replace(input, outputs={**input.outputs, **emitted}), routing, chained)
-            emitted[at] = self._task(at, chained, last)(self.gateway.with_control(routed, pinned), job.barrier)
-        rows = emitted[job.routings[-1].operator]
+            if routing is not job.routings[-1]:
+                rows = self.gateway.with_control(routed, self.gateway.pinned(messages, locations))
+                emitted[at] = self._task(at, chained)(rows, job.barrier)
+        beside = self.gateway.side_by_side(routed, messages, locations)
+        last = self._last_task(at, chained)
         planned_s = time.perf_counter() - began
-        return _result([(row["report"], row["output"]) for row in rows.collect()], planned_s)
+        return _result(last(beside, job.barrier), planned_s)
 
     def _routed_to(self, input: JobInput, routing: Routing, chained: Sequence[bool]) -> list[DataFrame]:
         """The rows of each link of an operator, each in the partition of its slot."""
@@ -212,17 +234,25 @@ class SparkJobs:
         columns = self._inputs[at][link][chained].names
         return self._routings[at][1].route(frame, self.flow.graph.links[at][link].key, columns)
 
-    def _task(self, at: int, chained: tuple[bool, ...], last: bool) -> Callable[[DataFrame, bool], DataFrame]:
+    def _task(self, at: int, chained: tuple[bool, ...]) -> Callable[[DataFrame, bool], DataFrame]:
+        """What an operator does whose rows go on to another one of the same job."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        if (at, chained, last) not in self._tasks:
-            operator, links = self.flow.graph.operators[at], self.flow.graph.links[at]
-            schemas = tuple(each[is_chained] for each, is_chained in zip(self._inputs[at], chained, strict=True))
-            task = OperatorTask(operator, links, schemas, last)
-            self._tasks[at, chained, last] = self.gateway.task(
-                task, from_arrow_schema(FINAL if last else passed_on(operator))
-            )
-        return self._tasks[at, chained, last]
+        if (at, chained) not in self._tasks:
+            schema = from_arrow_schema(passed_on(self.flow.graph.operators[at]))
+            self._tasks[at, chained] = self.gateway.task(self._operator_task(at, chained, last=False), schema)
+        return self._tasks[at, chained]
+
+    def _last_task(self, at: int, chained: tuple[bool, ...]) -> Callable[[Any, bool], list[bytes]]:
+        """What the last operator of a job does."""
+        if (at, chained) not in self._last_tasks:
+            self._last_tasks[at, chained] = self.gateway.bytes_task(self._operator_task(at, chained, last=True).finish)
+        return self._last_tasks[at, chained]
+
+    def _operator_task(self, at: int, chained: tuple[bool, ...], last: bool) -> OperatorTask:
+        operator, links = self.flow.graph.operators[at], self.flow.graph.links[at]
+        schemas = tuple(each[is_chained] for each, is_chained in zip(self._inputs[at], chained, strict=True))
+        return OperatorTask(operator, links, schemas, last)
 
 
 @dataclass(frozen=True)
@@ -261,10 +291,11 @@ def _losses_named() -> Iterator[None]:
         raise (JobLost if is_loss(problem) else QueryFailed)(in_short(problem)) from problem
 
 
-def _result(rows: Sequence[tuple[str, bytes | None]], planned_s: float) -> JobResult:
-    outputs = [output for _, output in rows if output is not None]
-    inline = [pa.ipc.open_stream(pa.py_buffer(bytes(output))).read_all() for output in outputs]
-    return JobResult(tuple(TaskReport.from_text(text) for text, _ in rows), tuple(inline), planned_s)
+def _result(messages: Sequence[bytes], planned_s: float) -> JobResult:
+    """What workers have answered: pairs of a report and small output."""
+    reports, outputs = messages[::2], messages[1::2]
+    inline = [pa.ipc.open_stream(output).read_all() for output in outputs if output]
+    return JobResult(tuple(TaskReport.from_text(report.decode()) for report in reports), tuple(inline), planned_s)
 
 
 def is_loss(problem: BaseException) -> bool:

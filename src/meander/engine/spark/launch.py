@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from meander.engine.driver.conversion import with_converters
 from meander.engine.driver.driver import Driver, claim
-from meander.engine.driver.ports import OutputSink
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.cluster import SparkCluster
 from meander.engine.spark.gateway import Gateway
-from meander.engine.spark.jobs import SparkJobs, in_short
+from meander.engine.spark.jobs import SparkJobs, SparkSink, in_short
 from meander.engine.spark.nodes import Dataflow, Shape
 from meander.engine.spark.stream import SparkBatches, SparkStream
 from meander.errors import InvalidOption, MeanderError, QueryFailed
@@ -59,7 +58,7 @@ class SparkLaunch:
 
     flow: Dataflow
     settings: Settings
-    sink: OutputSink
+    sink: SparkSink
     trigger: Mapping[str, Any]
     requested: int | None = None
     shapes: Sequence[Shape] = ()

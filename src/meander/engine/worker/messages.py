@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.engine.worker.output import ROWS, OutputForm
 from meander.store import bitmap
 
 Json = dict[str, Any]
@@ -36,6 +37,11 @@ class Token(NamedTuple):
     def text(self) -> str:
         """The part of a file's name that no other attempt has."""
         return f"{self.epoch}.{self.attempt}"
+
+    @property
+    def folder(self) -> str:
+        """The name of a folder that no other attempt has."""
+        return f"{self.epoch}-{self.version}-{self.attempt:x}"
 
 
 class FilePart(NamedTuple):
@@ -68,9 +74,9 @@ class Control(NamedTuple):
         frontier: event time before which everything is final, and `previous` that of the version before.
         wave: (k, n) says that only bins k, k + n, k + 2n, .. come this time.
         fsync: make what is written survive a loss of power.
-        inline: output of at most so many bytes travels in the report.
         errors: for so many rows a function may still raise, and they are set aside; None: the first one ends the query.
         layouts: all layouts of the operator's tables, oldest first, where some file is of an older one than the last.
+        form: in which form the output is wanted, of the operator whose output goes to the sink.
     """
 
     token: Token
@@ -94,9 +100,9 @@ class Control(NamedTuple):
     previous: int | None = None
     wave: tuple[int, int] = (0, 1)
     fsync: bool = False
-    inline: int = 1 << 20
     errors: int | None = None
     layouts: tuple[Json, ...] = ()
+    form: OutputForm = ROWS
 
     def to_bytes(self) -> bytes:
         """The message as it travels."""
@@ -112,6 +118,7 @@ class Control(NamedTuple):
         message = json.loads(data)
         bins = message["bins"]
         message["token"] = Token(*message["token"])
+        message["form"] = OutputForm.from_json(message["form"])
         for name in ("advance", "copy", "wave", "layouts"):
             message[name] = tuple(message[name])
         for name in ("owned", "held", "loadable", "snapshot"):

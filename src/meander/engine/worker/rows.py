@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meander.engine.worker.links import Link, together
-from meander.engine.worker.messages import Control
+from meander.engine.worker.messages import Control, Token
 from meander.operators.operator import ALL, BinnedOperator, UnusableRows
 from meander.route.keys import Keys
 from meander.state.spec import TableSpec
@@ -25,7 +25,6 @@ SLOT = "__slot"
 DEAD = pa.schema([("kind", pa.string()), ("reason", pa.string()), ("row", pa.string())])
 UNUSABLE, FAILED, TIMER = "unusable", "failed", "timer"
 """Kinds of dead letters: a row that could not be used; one of a key for which a function raised; a timer of such."""
-FINAL = pa.schema([("report", pa.string()), ("output", pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,9 @@ class Incoming:
         return len(self.rows) + (0 if self.dead is None else len(self.dead))
 
 
-def table_of(chunks: Iterable[pa.Scalar], schema: pa.Schema) -> pa.Table:
-    """The chunks that Spark handed over, as one table."""
-    return pa.Table.from_batches([pa.ipc.read_record_batch(chunk.as_buffer(), schema) for chunk in chunks], schema)
+def table_of(chunks: Iterable[pa.Buffer], schema: pa.Schema) -> pa.Table:
+    """The Arrow chunks that Spark handed over, as one table."""
+    return pa.Table.from_batches([pa.ipc.read_record_batch(chunk, schema) for chunk in chunks], schema)
 
 
 def sort_out(tables: Sequence[pa.Table], operator: BinnedOperator, links: Sequence[Link]) -> Incoming:
@@ -150,7 +149,10 @@ def passed_on(operator: BinnedOperator) -> pa.Schema:
 
 
 class Outgoing:
-    """The rows of one worker on their way out; those of the last operator stay in a file unless they are few."""
+    """The rows of one worker on their way out.
+
+    Those of the last operator of a job stay in a file, unless they are few, or the sink wants them in another form.
+    """
 
     def __init__(self, operator: BinnedOperator, control: Control, last: bool) -> None:
         self.operator, self.control, self.last = operator, control, last
@@ -165,33 +167,33 @@ class Outgoing:
         if not self.last:
             self.rows = rows
             return
+        form, control = self.control.form, self.control
+        if form.is_nothing:
+            return
         rows = rows.select(shown(rows.schema).names)
-        if rows.nbytes <= self.control.inline:
+        if rows.nbytes <= form.inline:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, rows.schema) as writer:
                 writer.write_table(rows)
             self.inline = sink.getvalue()
-            return
-        version = self.control.token.version
-        for old in root.glob("out-*.arrow"):
-            if int(old.name.split("-")[1]) < version:
-                old.unlink(missing_ok=True)
-        path = root / f"out-{version}-{self.control.token.text}.arrow"
-        path.touch(0o600)
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
-            writer.write_table(rows)
-        self.path = str(path)
+        elif form.folder is not None:
+            wanted = rows if form.columns is None else rows.select(form.columns)
+            self.path = form.write(wanted, control.token.folder, control.slot, control.fsync)
+        else:
+            self.path = _kept(rows, root, control.token)
 
     def clear(self) -> None:
         """Forget the rows: the attempt has failed."""
         self.path = self.inline = self.rows = None
 
+    def messages(self, reports: Sequence[str]) -> Iterator[bytes]:
+        """What leaves the task of a job's last operator: pairs of a report and small output, its own at the end."""
+        for report in reports[:-1]:
+            yield from (report.encode(), b"")
+        yield from (reports[-1].encode(), b"" if self.inline is None else self.inline.to_pybytes())
+
     def batches(self, reports: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Everything that leaves the task; the last report is this worker's own."""
-        if self.last:
-            outputs = [None] * (len(reports) - 1) + [None if self.inline is None else self.inline.to_pybytes()]
-            yield pa.record_batch([pa.array(reports, pa.string()), pa.array(outputs, pa.binary())], schema=FINAL)
-            return
+        """What leaves the task of an operator before others: its rows, and the reports among them."""
         schema = passed_on(self.operator)
         if self.rows is not None:
             count = self.rows.num_rows
@@ -201,3 +203,15 @@ class Outgoing:
         nulls = [pa.nulls(count, field.type) for field in self.operator.output]
         slots = pa.array([self.control.slot] * count, pa.int32())
         yield pa.record_batch([slots, pa.array(reports, pa.string()), *nulls], schema=schema)
+
+
+def _kept(rows: pa.Table, root: Path, token: Token) -> str:
+    """A file beside the state that holds the rows until the sink has them; those of earlier versions go."""
+    for old in root.glob("out-*.arrow"):
+        if int(old.name.split("-")[1]) < token.version:
+            old.unlink(missing_ok=True)
+    path = root / f"out-{token.version}-{token.text}.arrow"
+    path.touch(0o600)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(rows)
+    return str(path)

@@ -14,7 +14,7 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -67,14 +67,32 @@ class OperatorTask:
     last: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Do the part of the one worker whose rows and control message Spark hands over."""
+        """Do the part of the one worker whose rows and control message Spark hands over in one row; before others."""
         (pair,) = [batch for batch in batches if batch.num_rows]
-        control = Control.from_bytes(pair.column(1)[0].as_py())
         chunks = handed_over(pair.column(0), len(self.links))
-        yield from self.run(control, lambda: list(map(table_of, chunks, self.schemas)), spark_host())
+        outgoing, reports = self.run(Control.from_bytes(pair.column(1)[0].as_py()), self._reader(chunks), spark_host())
+        yield from outgoing.batches(reports)
 
-    def run(self, control: Control, read: Callable[[], list[pa.Table]], host: Host) -> Iterator[pa.RecordBatch]:
-        """Do one worker's part; a fault is reported, not raised. Gives rows for the next operator, and the reports."""
+    def finish(self, _: int, messages: Iterator[bytes]) -> Iterator[bytes]:
+        """Do the part of one worker as the last operator of a job.
+
+        The first message is the control message, then come the Arrow chunks of each link, an empty message between two.
+        """
+        control = Control.from_bytes(next(messages))
+        chunks: list[list[pa.Buffer]] = [[]]
+        for message in messages:
+            if message:
+                chunks[-1].append(pa.py_buffer(message))
+            else:
+                chunks.append([])
+        outgoing, reports = self.run(control, self._reader(chunks), spark_host())
+        yield from outgoing.messages(reports)
+
+    def _reader(self, chunks: Sequence[Sequence[pa.Buffer]]) -> Callable[[], list[pa.Table]]:
+        return lambda: list(map(table_of, chunks, self.schemas))
+
+    def run(self, control: Control, read: Callable[[], list[pa.Table]], host: Host) -> tuple[Outgoing, list[str]]:
+        """Do one worker's part; a fault is reported, not raised. Gives its rows and the reports, its own last."""
         outgoing = Outgoing(self.operator, control, self.last)
         started = time.perf_counter()
         reports: list[str] = []
@@ -91,7 +109,7 @@ class OperatorTask:
             outgoing.clear()
             fault = fault_of(problem)
             report = TaskReport(control.token, control.operator, control.worker, host.identity, fault=fault)
-        yield from outgoing.batches([*reports, report.to_text()])
+        return outgoing, [*reports, report.to_text()]
 
     def attempt(
         self, control: Control, incoming: Incoming, outgoing: Outgoing, host: Host, started: float
@@ -156,13 +174,13 @@ class OperatorTask:
             )  # fmt: skip
 
 
-def handed_over(column: pa.Array, links: int) -> list[pa.Array]:
+def handed_over(column: pa.Array, links: int) -> list[list[pa.Buffer]]:
     """The chunks of each link: the lists of several are pairs of pairs, the first ones innermost."""
-    chunks = []
+    lists = []
     for _ in range(links - 1):
-        chunks.append(column.field(1)[0].values)
+        lists.append(column.field(1)[0].values)
         column = column.field(0)
-    return [column[0].values, *reversed(chunks)]
+    return [[chunk.as_buffer() for chunk in chunks] for chunks in (column[0].values, *reversed(lists))]
 
 
 @lru_cache(maxsize=8)
