@@ -194,9 +194,7 @@ def forgets_a_step_of_the_journal(patch):
 @mutant
 def repeats_a_step_of_the_journal(patch):
     def wrong(note, protocol):
-        flip = protocol.flipping
-        again = [] if flip is None else [{"number": flip.number, "moves": [list(move) for move in flip.moves]}]
-        return {**note, "steps": [*again, *note["steps"]]}
+        return {**note, "steps": [*(step.to_json() for step in protocol.flipping), *note["steps"]]}
 
     _writes(patch, wrong)
 

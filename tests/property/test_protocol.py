@@ -112,7 +112,8 @@ class Story:
     def step(self, number, moves):
         chance = 1.0 if self.eager else self.rng.random()
         at = self.version + self.rng.randint(0, 5) if chance < 0.1 else None
-        return Step(number, tuple(moves), at, forced=0.1 < chance < 0.2)
+        joins = number > 0 and self.rng.random() < 0.5
+        return Step(number, tuple(moves), at, forced=0.1 < chance < 0.2, joins=joins)
 
     def lose(self, worker):
         self.has = defaultdict(set, {at: bins for at, bins in self.has.items() if at[1] != worker})
@@ -236,6 +237,7 @@ class Story:
             match told:
                 case Flip(version, moves):
                     assert version == self.version
+                    self.seen["together"] += len(self.protocol.flipping) > 1
                     for move in moves:
                         assert self.owners[move.operator][move.bin] == move.source, (
                             f"{move} is not its source's to give"
@@ -281,8 +283,8 @@ def test_a_plan_made_when_all_is_quiet_is_in_effect_in_the_end(seed):
 
 def test_all_that_can_happen_happens():
     """Else the properties would be about less than they say."""
-    seen = sum((Story(seed).live().seen for seed in range(20)), Counter())
-    rare = {"done", "replaced", "cancelled", "failed", "Flip", "Hold", "Copy", "Snapshot", "row"}
+    seen = sum((Story(seed).live().seen for seed in range(40)), Counter())
+    rare = {"done", "replaced", "cancelled", "failed", "Flip", "Hold", "Copy", "Snapshot", "row", "together"}
     assert not {name for name in rare if seen[name] < 5}, seen
 
 

@@ -27,7 +27,7 @@ from meander.migration.orders import (
 )
 from meander.migration.protocol import Protocol
 from meander.migration.report import Latency, Progress, Report
-from meander.migration.steps import CopyBudget, OperatorMove, Step, joined
+from meander.migration.steps import COPY_BYTES, CopyBudget, OperatorMove, Step, joined
 from meander.types import Move
 
 BINS = 8
@@ -87,7 +87,7 @@ def test_a_step_is_copied_flipped_and_released():
     assert machine.on(Committed(11, held(B=[3, 4]))) == [Entered(1, 0, Phase.READY)]
     flips = step(0, 3, 4).moves
     assert opened(machine, 12) == [Flip(12, flips), Hold(0, A, (3, 4))]
-    assert machine.flipping == step(0, 3, 4)
+    assert machine.flipping == (step(0, 3, 4),)
     assert machine.on(Committed(12, held(B=[3, 4]))) == [Entered(1, 0, Phase.FLIPPED)]
     assert machine.workers == {A}
     assert opened(machine, 13) == [Hold(0, A, (3, 4))]
@@ -146,11 +146,37 @@ def test_steps_flip_in_order_and_one_in_a_version():
     assert after == [Entered(1, 1, Phase.FLIPPED), Entered(1, 1, Phase.RELEASED), Finished(1, "done")]
 
 
+def test_steps_that_may_join_flip_with_the_one_before_as_far_as_they_are_ready():
+    machine = begun(step(0, 1), step(1, 2, joins=True), step(2, 3, joins=True), step(3, 4), release_after=0)
+    version(machine, 1, held(B=[1, 2, 4]))
+    told, after = version(machine, 2, held(B=[1, 2, 4]))
+    assert told == [Flip(2, (move(1), move(2))), Hold(0, B, (4,)), Copy(0, B, (3,))]
+    ended = [Entered(1, number, phase) for phase in (Phase.FLIPPED, Phase.RELEASED) for number in (0, 1)]
+    assert set(after) == set(ended)
+    assert machine.steps == (step(2, 3, joins=True), step(3, 4))
+    version(machine, 3, held(B=[1, 2, 3, 4]))
+    assert orders(opened(machine, 4)) == [Flip(4, (move(3),)), Hold(0, B, (4,))]
+
+
+def test_a_bin_that_moves_twice_flips_twice():
+    machine = begun(step(0, 1), step(1, move(1, B, C), joins=True))
+    everywhere = held(B=[1], C=[1])
+    version(machine, 1, everywhere)
+    assert version(machine, 2, everywhere)[0][0] == Flip(2, (move(1),))
+    assert version(machine, 3, everywhere)[0][0] == Flip(3, (move(1, B, C),))
+
+
 def test_each_target_copies_within_its_budget_and_at_least_one_bin():
     big, small = move(1, size=90), move(2, size=20)
     other = move(3, target=C, size=500)
     machine = begun(step(0, big, small, move(4, size=10), other), copy_bytes=100)
     assert orders(opened(machine, 1)) == [Copy(0, B, (1, 4)), Copy(0, C, (3,))]
+
+
+def test_without_a_budget_as_much_is_copied_as_was_measured():
+    machine = begun(*(step(number, move(number, size=COPY_BYTES)) for number in range(4)))
+    assert orders(opened(machine, 1)) == [Copy(0, B, (0,))]
+    assert orders(machine.on(Opened(1, 1, copy_bytes=3 * COPY_BYTES))) == [Copy(0, B, (0, 1, 2))]
 
 
 def test_only_so_many_steps_are_copied_ahead():

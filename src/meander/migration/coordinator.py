@@ -28,8 +28,8 @@ from meander.migration.orders import (
     Planned,
 )
 from meander.migration.protocol import OPEN_STEPS, Protocol
-from meander.migration.steps import CopyBudget, Json, OperatorMove, Step
-from meander.types import BinId, WorkerId
+from meander.migration.steps import COPY_BYTES, CopyBudget, Json, OperatorMove, Step
+from meander.types import BinId, Bytes, WorkerId
 
 MAX_STATES = 64
 
@@ -194,7 +194,13 @@ class Coordinator:
         control, steps = self.protocol.control[: OPEN_STEPS + 1], self.protocol.steps[: OPEN_STEPS + 1]
         return [move for step in (*control, *steps) for move in step.moves]
 
-    def open(self, version: int, batch: int, stale: frozenset[tuple[int, BinId]] = frozenset()) -> None:
+    def open(
+        self,
+        version: int,
+        batch: int,
+        stale: frozenset[tuple[int, BinId]] = frozenset(),
+        copy_bytes: Bytes = COPY_BYTES,
+    ) -> None:
         """Ask the protocol what this version is to do; again for every attempt, for workers may have been lost."""
         self.orders, self._batch = Orders(), batch
         if self.protocol.busy:
@@ -204,7 +210,7 @@ class Coordinator:
                 if any(self.holdings.of(operator, worker) is None for operator in self.record.operators)
             ]
             self._on(Lost(frozenset(unknown)))
-            self.orders = Orders.of(self._on(Opened(version, batch, stale)))
+            self.orders = Orders.of(self._on(Opened(version, batch, stale, copy_bytes)))
         self.record.flip(self.orders.flips)
         if len(self.control.after(batch).rows) < len(self.control.rows):
             self.wanted = _counts(_after(self.record.now, self.protocol.left))

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander.migration.control_rows import ControlStep
-from meander.migration.steps import CopyBudget, OperatorMove, Step
-from meander.types import BinId, WorkerId
+from meander.migration.steps import COPY_BYTES, CopyBudget, OperatorMove, Step
+from meander.types import BinId, Bytes, WorkerId
 
 Bins = NDArray[np.bool_]
 Share = tuple[int, WorkerId]
@@ -58,11 +58,15 @@ class Controlled:
 
 @dataclass(frozen=True)
 class Opened:
-    """A version is about to be made, for the first time or again. `stale` are bins with many deltas to be read."""
+    """A version is about to be made, for the first time or again.
+
+    `stale` are bins with many deltas to be read; `copy_bytes` is what a worker is known to copy in a version.
+    """
 
     version: int
     batch: int
     stale: frozenset[tuple[int, BinId]] = frozenset()
+    copy_bytes: Bytes = COPY_BYTES
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ from meander.migration.orders import (
     Planned,
     Snapshot,
 )
-from meander.migration.steps import CopyBudget, Json, OperatorMove, Step, restated
+from meander.migration.steps import COPY_BYTES, CopyBudget, Json, OperatorMove, Step, restated
 from meander.types import BinId, Bytes, WorkerId
 
 OPEN_STEPS = 4
@@ -78,6 +78,7 @@ class Protocol:
         self._plan_budget, self._control_budget = CopyBudget(), CopyBudget()
         self._open: tuple[int, tuple[Kept, ...], tuple[Kept, ...]] | None = None
         self._committed: int | None = None
+        self._measured_bytes: Bytes = COPY_BYTES
         self._waited = 0
 
     @property
@@ -100,9 +101,9 @@ class Protocol:
         return first.at is None or first.at <= batch
 
     @property
-    def flipping(self) -> Step | None:
-        """The step of a plan that flips in the version that is open."""
-        return next((each.step for each in self._flips if each.migration is not None), None)
+    def flipping(self) -> tuple[Step, ...]:
+        """The steps of a plan that flip in the version that is open."""
+        return tuple(each.step for each in self._flips if each.migration is not None)
 
     @property
     def _flips(self) -> tuple[Kept, ...]:
@@ -135,6 +136,7 @@ class Protocol:
                 return []
             case Opened():
                 self._open = None  # what an earlier attempt was to flip may not be wanted any more
+                self._measured_bytes = event.copy_bytes
                 return self._orders(event) if self.busy else []
             case Committed():
                 return self._commit(event)
@@ -241,8 +243,8 @@ class Protocol:
     def _orders(self, event: Opened) -> list[Instruction]:
         decided = due(self.control, event.batch)
         steps = self.steps if decided is None else _without(self.steps, decided.bins)
-        flip = self._flipping(steps, event)
-        now = ((None, decided), (self.migration, flip))
+        ready = self._flipping(steps, event)
+        now = ((None, decided), *((self.migration, step) for step in ready))
         flips = tuple(Kept(migration, step, event.version) for migration, step in now if step is not None)
         kept, released = self._keeping(event.version, flips)
         self._open = (event.version, flips, kept)
@@ -261,7 +263,7 @@ class Protocol:
         begun: set[OperatorMove] = set()
         later = [step for step in self.control if step.at is not None and step.at > event.batch]
         new_owner = {move[:2]: move.target for move in moves}
-        for move in self._ahead(later, steps[1:] if flip else steps):
+        for move in self._ahead(later, steps[len(ready) :]):
             owner = new_owner.get(move[:2], move.source)
             at, source = (move.operator, move.target), (move.operator, owner)
             if owner == move.target:
@@ -296,16 +298,29 @@ class Protocol:
         self.phases[step.number] = phase
         return [Entered(self.migration, step.number, phase)]
 
-    def _flipping(self, steps: Sequence[Step], event: Opened) -> Step | None:
-        """The step that flips in this version: the next one, if it is ready, due, or has waited too long."""
+    def _flipping(self, steps: Sequence[Step], event: Opened) -> Sequence[Step]:
+        """The steps that flip in this version: the next one, if it is ready, due, or has waited too long.
+
+        And those behind it that may join it, as far as they are ready and are about other bins.
+        """
         if not steps:
-            return None
+            return ()
         step = steps[0]
         due = step.at is not None and event.batch >= step.at
         if step.at is not None and not due:
-            return None
-        ready = all(self._has(move) for move in step.moves)
-        return step if ready or due or step.forced or self._waited >= self.budget.patience else None
+            return ()
+        if not (due or step.forced or self._is_ready(step) or self._waited >= self.budget.patience):
+            return ()
+        bins: set[tuple[int, BinId]] = set()
+        for count, step in enumerate(steps):
+            mine = {move[:2] for move in step.moves}
+            if count > 0 and not (step.joins and self._is_ready(step) and not mine & bins):
+                return steps[:count]
+            bins |= mine
+        return steps
+
+    def _is_ready(self, step: Step) -> bool:
+        return all(self._has(move) for move in step.moves)
 
     def _keeping(self, version: int, flips: Iterable[Kept]) -> tuple[tuple[Kept, ...], tuple[Kept, ...]]:
         """The steps whose old copies stay in this version, and those whose copies go; the oldest first."""
@@ -321,7 +336,7 @@ class Protocol:
         A bin that moves more than once is copied from its owner of today to each of its next ones.
         """
         for steps in lists:
-            room = float(4 * self.budget.copy_bytes)
+            room = float(OPEN_STEPS * self._copy_bytes)
             owner: dict[tuple[int, BinId], WorkerId] = {}
             for at, step in enumerate(steps[:OPEN_STEPS]):
                 if step.forced or (at > 0 and room < step.bytes):
@@ -336,8 +351,13 @@ class Protocol:
         """Whether there is room for so many bytes; the first bin always fits."""
         if who in left and left[who] < size:
             return False
-        left[who] = left.get(who, float(self.budget.copy_bytes)) - size
+        left[who] = left.get(who, float(self._copy_bytes)) - size
         return True
+
+    @property
+    def _copy_bytes(self) -> Bytes:
+        """What a worker may copy in a version: as the budget says, or as was measured."""
+        return self._measured_bytes if self.budget.copy_bytes is None else self.budget.copy_bytes
 
     def _has(self, move: OperatorMove) -> bool:
         held = self._held.get((move.operator, move.target))

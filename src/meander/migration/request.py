@@ -12,7 +12,7 @@ import numpy as np
 
 from meander.errors import Infeasible
 from meander.migration.ledger import Ledger
-from meander.migration.steps import Budget, CopyBudget, Step, joined
+from meander.migration.steps import COPY_BYTES, Budget, CopyBudget, Step, joined
 from meander.options import whole, worker_id
 from meander.pictures import bin_strip, facts, many
 from meander.planning import Plan, Problem
@@ -194,21 +194,23 @@ def propose(request: Request, ledger: Ledger, names: Mapping[int, str], present:
             return propose(replace(even, tau=(error.smallest_tau or 0.0) * (1 + 1e-9)), ledger, names, present)
     plans = _plans(request, ledger, present)
     name, options = request.schedule, dict(request.schedule_options)
-    budget = request.budget
+    budget, joins = request.budget, False
     if name == "batched" and not options and isinstance(budget, CopyBudget):
-        # A step is what each worker can copy in one version, so that steps follow one another at every version.
-        options = {"max_bytes": budget.copy_bytes, "max_bins": max(16, ledger.bins // 16)}
+        # A step is no more than each worker can copy in one version, so that the first ones give relief soon. Those
+        # that are ready flip together.
+        options = {"max_bytes": budget.copy_bytes or COPY_BYTES, "max_bins": max(16, ledger.bins // 16)}
+        joins = not request.mode.forced
     cut = {
         operator: schedule(plan.before, plan.owner, name, state=ledger.state_bytes[operator].tolist(), **options)
         for operator, plan in plans.items()
     }
-    steps = joined(cut, request.at_batch, request.mode.forced)
+    steps = joined(cut, request.at_batch, request.mode.forced, joins)
     moving = sum(len(plan.moves) for plan in plans.values())
     size = sum(step.bytes for step in steps)
     owners = {worker for operator in ledger.operators for worker in _owners_after(plans, ledger, operator)}
     versions = 0 if ledger.version < 0 or not moving else len(steps) + 1
     if versions and isinstance(budget, CopyBudget):
-        versions = max(len(steps), -(-int(size) // budget.copy_bytes)) + 1 + budget.release_after
+        versions = max(len(steps), -(-int(size) // (budget.copy_bytes or COPY_BYTES))) + 1 + budget.release_after
     named = {names[operator]: plan for operator, plan in plans.items()}
     return Proposal(named, steps, moving, size, versions, tuple(sorted(owners)), ledger.revision)
 

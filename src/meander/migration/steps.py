@@ -17,6 +17,9 @@ Json = dict[str, Any]
 NO_LIMIT = 1 << 50
 """Bytes that no budget exceeds."""
 
+COPY_BYTES = 32 << 20
+"""What a worker may copy in one version as long as nobody says and nothing is measured."""
+
 
 class OperatorMove(NamedTuple):
     """One bin of one operator that changes hands."""
@@ -37,12 +40,14 @@ class Step:
         moves: what changes hands, in the order in which it is copied.
         at: the batch from which on it shall be in effect; it is copied before, and flips then, ready or not.
         forced: it flips as soon as its turn comes, and its bins are read at that moment; nothing is copied before.
+        joins: it may flip together with the step before it, where both are ready.
     """
 
     number: int
     moves: tuple[OperatorMove, ...]
     at: int | None = None
     forced: bool = False
+    joins: bool = False
 
     @cached_property
     def bytes(self) -> Bytes:
@@ -58,7 +63,7 @@ class Step:
         """The step as plain lists and numbers: every version writes them, and there may be thousands of moves."""
         fields: Json = {"number": self.number, "shifts": [list(move) for move in self.moves]}
         fields |= {"at": self.at} if self.at is not None else {}
-        return fields | ({"forced": True} if self.forced else {})
+        return fields | {name: True for name in ("forced", "joins") if getattr(self, name)}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Step:
@@ -67,16 +72,19 @@ class Step:
             OperatorMove(operator, BinId(bin_), WorkerId(source), WorkerId(target), bytes_)
             for operator, bin_, source, target, bytes_ in fields["shifts"]
         )
-        return cls(fields["number"], moves, fields.get("at"), fields.get("forced", False))
+        return cls(fields["number"], moves, fields.get("at"), fields.get("forced", False), fields.get("joins", False))
 
 
 def joined(
-    schedules: Mapping[int, Sequence[Iterable[Move]]], at: int | None = None, forced: bool = False
+    schedules: Mapping[int, Sequence[Iterable[Move]]],
+    at: int | None = None,
+    forced: bool = False,
+    joins: bool = False,
 ) -> tuple[Step, ...]:
     """The steps of one migration of several operators: their first steps together, their second ones, and so on.
 
     Empty steps stay: they are versions without a move. A bin that is copied in several steps flips in the last one.
-    `at` is the batch at which the first step takes effect.
+    `at` is the batch at which the first step takes effect; where one `joins`, those that are ready flip together.
 
     >>> first, second = joined({0: [[Move(3, 0, 1, 10)]], 1: [[Move(5, 0, 1, 10)], [Move(6, 0, 1, 10)]]})
     >>> [(move.operator, move.bin) for move in first.moves], [(move.operator, move.bin) for move in second.moves]
@@ -88,7 +96,13 @@ def joined(
     ]
     together = zip_longest(*by_operator, fillvalue=())
     return tuple(
-        Step(number, tuple(move for part in parts for move in part), at if number == 0 else None, forced)
+        Step(
+            number,
+            tuple(move for part in parts for move in part),
+            at if number == 0 else None,
+            forced,
+            joins and number > 0,
+        )
         for number, parts in enumerate(together)
     )
 
@@ -129,23 +143,25 @@ class CopyBudget:
     """How much the binned engine copies at a time.
 
     Args:
-        copy_bytes: what a worker may copy, and what it may write for others to copy, in one version. One bin is
-            always allowed, however large it is.
-        copy_ms: for how long a worker may copy in one version.
+        copy_bytes: what a worker may copy, and what it may write for others to copy, in one version; None: as fast as
+            it was found to be. One bin is always allowed, however large it is.
+        copy_ms: for how long a worker may copy in one version; None: so that the version hardly takes longer.
         release_after: for how many versions after a flip the old owner keeps its copy.
         keep_bytes: of all such copies at most so much is kept.
         patience: a step that gains no bin in so many versions is forced: what is missing is read when it flips.
     """
 
-    copy_bytes: int = 32 << 20
-    copy_ms: float = 100.0
+    copy_bytes: int | None = None
+    copy_ms: float | None = None
     release_after: int = 2
     keep_bytes: int = 256 << 20
     patience: int = 50
 
     def __post_init__(self) -> None:
-        whole("copy_bytes", self.copy_bytes, 1, NO_LIMIT)
-        positive("copy_ms", self.copy_ms)
+        if self.copy_bytes is not None:
+            whole("copy_bytes", self.copy_bytes, 1, NO_LIMIT)
+        if self.copy_ms is not None:
+            positive("copy_ms", self.copy_ms)
         whole("release_after", self.release_after, 0, 1 << 20)
         whole("keep_bytes", self.keep_bytes, 0, NO_LIMIT)
         whole("patience", self.patience, 1, 1 << 30)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from meander.engine.driver.commit import EventTime
 from meander.engine.driver.conversion import StateConversion
+from meander.engine.driver.copy_pace import CopyPace
 from meander.engine.driver.graph import Graph
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Job, JobInput, JobLost, JobResult, Jobs, OperatorOutput, OutputLost, Rows
@@ -16,6 +17,8 @@ from meander.engine.worker.messages import TaskReport, Token
 from meander.errors import MeanderError, QueryFailed
 from meander.logs import logger
 from meander.migration.coordinator import Coordinator
+from meander.migration.orders import Share
+from meander.migration.steps import COPY_BYTES
 from meander.operators.operator import BinnedOperator
 from meander.pictures import many
 from meander.store.design import Design
@@ -49,7 +52,10 @@ class Attempts:
         self.jobs, self.placement, self.coordinator = jobs, placement, coordinator
         self.event_time, self.log, self.settings = event_time, log, settings
         design = Design.first(self.graph.fingerprints)
-        self.conversion = conversion or StateConversion(design, log, coordinator.events, settings.copy_bytes)
+        self.conversion = conversion or StateConversion(
+            design, log, coordinator.events, settings.copy_bytes or COPY_BYTES
+        )
+        self.pace = CopyPace()
         self.stopping = False
         self.errors = 0
         """For how many rows functions have raised since the query was started, in versions that are committed."""
@@ -115,13 +121,20 @@ class Attempts:
     def _open(self, version: int, batch: int) -> Version:
         coordinator = self.coordinator
         moves = {(move.operator, move.bin) for move in coordinator.next_moves}
-        coordinator.open(version, batch, stale_bins(self.log, moves))
+        coordinator.open(version, batch, stale_bins(self.log, moves), self.pace.bytes)
         return Version(
             version, tuple(coordinator.participants), coordinator.record.now, coordinator.orders,
-            tuple(self.event_time.frontiers), tuple(self.event_time.seen), coordinator.protocol.budget.copy_ms,
+            tuple(self.event_time.frontiers), tuple(self.event_time.seen), self._copy_ms(),
             self.log, self.placement, self.settings, self.conversion, coordinator.record.state_bytes, self._errors_left,
             self.jobs.form,
         )  # fmt: skip
+
+    def _copy_ms(self) -> dict[Share, float]:
+        """For how long each worker may copy that is to."""
+        given = self.coordinator.protocol.budget.copy_ms
+        return {
+            share: self.pace.allowed_ms(share) if given is None else given for share in self.coordinator.orders.copied
+        }
 
     @property
     def _errors_left(self) -> int | None:

@@ -25,7 +25,7 @@ from meander.logs import about, logger
 from meander.migration.coordinator import Coordinator
 from meander.migration.events import EventLog
 from meander.migration.ledger import BinRecord, Holdings, Owners
-from meander.migration.steps import Step
+from meander.migration.steps import COPY_BYTES, Step
 from meander.operators.operator import BinnedOperator
 from meander.store import rebin as rebins
 from meander.store.design import Design
@@ -90,7 +90,9 @@ class Driver:
         )  # fmt: skip
         self.placement = Placement(cluster, self.holdings, run or uuid4().hex, self.clock)
         known = design or log.index.design or Design.first(self.graph.fingerprints)
-        self.conversion = StateConversion(known, log, self.events, settings.copy_bytes, design is not None)
+        self.conversion = StateConversion(
+            known, log, self.events, settings.copy_bytes or COPY_BYTES, design is not None
+        )
         self.attempts = Attempts(
             self.graph, jobs, self.placement, self.coordinator, self.event_time, log, settings, self.conversion
         )  # fmt: skip

@@ -36,8 +36,8 @@ class Settings:
         skip_batch: leave out this batch, which is the next one and can never succeed; once it was, the query goes on.
         attempts: how often one batch is tried when executors are lost.
         hand_over_bytes: a worker's batch above this goes over in several parts.
-        copy_bytes: how much state a worker copies ahead in one version while bins move.
-        copy_ms: how long it may take for that.
+        copy_bytes: how much state a worker copies ahead in one version while bins move; None: as fast as it can.
+        copy_ms: how long it may take for that; None: so that the version hardly takes longer.
         release_after: for how many versions a worker keeps its copy of a bin that has moved.
     """
 
@@ -58,8 +58,8 @@ class Settings:
     attempts: int = 10
     executors_within_s: float = 60.0
     hand_over_bytes: int = 64 << 20
-    copy_bytes: int = 32 << 20
-    copy_ms: float = 100.0
+    copy_bytes: int | None = None
+    copy_ms: float | None = None
     release_after: int = 2
 
     def __post_init__(self) -> None:
@@ -80,9 +80,7 @@ class Settings:
             whole("skip_batch", self.skip_batch, 0)
         whole("attempts", self.attempts, 1, 100)
         whole("hand_over_bytes", self.hand_over_bytes, 1 << 16, 1 << 31)
-        whole("copy_bytes", self.copy_bytes, 1, 1 << 50)
-        whole("release_after", self.release_after, 0, 1 << 20)
-        positive("copy_ms", self.copy_ms)
+        _ = self.budget
         positive("idle_after_s", self.idle_after_s)
         positive("executors_within_s", self.executors_within_s)
         if self.idle_time not in ("hold", "wall"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +16,7 @@ from meander.engine.driver.settings import Settings
 from meander.engine.worker.messages import Control, FilePart, Json, Token
 from meander.engine.worker.output import ROWS, OutputForm
 from meander.migration.ledger import Owners
-from meander.migration.orders import Orders, flags
+from meander.migration.orders import Orders, Share, flags
 from meander.store import bitmap
 from meander.store.manifest import Log
 from meander.types import BinId, WorkerId
@@ -49,7 +49,7 @@ class Version:
         owners: who owns each bin in it, by operator.
         orders: what the migration under way wants of it.
         frontiers, seen: event time of each operator, and that of the version before.
-        copy_ms: for how long bins may be copied ahead.
+        copy_ms: for how long each worker may copy bins ahead.
         log, placement, settings: what is committed, where workers are, how the query runs.
         conversion: which state is in an older layout.
         state_bytes: the state of each bin, by operator.
@@ -63,7 +63,7 @@ class Version:
     orders: Orders
     frontiers: tuple[int | None, ...]
     seen: tuple[int | None, ...]
-    copy_ms: float
+    copy_ms: Mapping[Share, float]
     log: Log
     placement: Placement
     settings: Settings
@@ -110,7 +110,7 @@ class Version:
             place=self.placement.places[worker].process, directory=self.placement.home(worker),
             checkpoint=self.log.location.uri, bins=bins, owned=owned, held=held,
             advance=self._advance(operator, held), loadable=missing, load=self._files(operator, missing),
-            copy=tuple(map(int, copied)), copy_ms=self.copy_ms,
+            copy=tuple(map(int, copied)), copy_ms=self.copy_ms.get(share, 0.0),
             snapshot=self._snapshot(share, owned) if wave[0] == 0 else None, wave=wave,
             frontier=self.frontiers[operator], previous=self.seen[operator], fsync=self.settings.fsync,
             errors=self.errors,
