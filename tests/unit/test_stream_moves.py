@@ -300,3 +300,17 @@ def test_windows_close_once_while_their_bins_move():
         assert move.report.bins > 5
         closed = Counter((row["key"], row["window_start"].second) for row in h.output())
         assert closed == Counter({(f"k{number}", at): 1 for number in range(40) for at in range(23)})
+
+
+def test_by_default_steps_that_are_ready_flip_together_and_as_named_one_at_a_time():
+    took = {}
+    for schedule in (None, "fluid"):
+        with me.testing.harness(me.stream(me.testing.source("n int")).key_by("n").count(), 2, 256) as h:
+            h.batch([{"n": number} for number in range(2000)])
+            move = h.query.rescale(8, me.MoveOptions(schedule=schedule))
+            while not move.poll():
+                h.batch([{"n": 1}])
+            assert len(move.steps) > 4
+            took[schedule] = (move.report.versions, len(move.steps))
+            assert h.batch([{"n": 7}]) == [{"n": 7, "count": 2}]
+    assert took[None][0] < took[None][1] < took["fluid"][1] <= took["fluid"][0]

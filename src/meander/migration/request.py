@@ -12,6 +12,7 @@ import numpy as np
 
 from meander.errors import Infeasible
 from meander.migration.ledger import Ledger
+from meander.migration.protocol import OPEN_STEPS
 from meander.migration.steps import COPY_BYTES, Budget, CopyBudget, Step, joined
 from meander.options import whole, worker_id
 from meander.pictures import bin_strip, facts, many
@@ -210,7 +211,8 @@ def propose(request: Request, ledger: Ledger, names: Mapping[int, str], present:
     owners = {worker for operator in ledger.operators for worker in _owners_after(plans, ledger, operator)}
     versions = 0 if ledger.version < 0 or not moving else len(steps) + 1
     if versions and isinstance(budget, CopyBudget):
-        versions = max(len(steps), -(-int(size) // (budget.copy_bytes or COPY_BYTES))) + 1 + budget.release_after
+        flips = -(-len(steps) // OPEN_STEPS) if joins else len(steps)
+        versions = max(flips, -(-int(size) // (budget.copy_bytes or COPY_BYTES))) + 1 + budget.release_after
     named = {names[operator]: plan for operator, plan in plans.items()}
     return Proposal(named, steps, moving, size, versions, tuple(sorted(owners)), ledger.revision)
 
