@@ -13,6 +13,8 @@ from meander.migration.steps import CopyBudget
 LOOK_EVERY_S = 0.01
 QUIET_S = 3.0
 """Nothing has waited where a stream has nothing to do for so long."""
+LOOKED_S = 30.0
+"""Nor where no version is made for so long: on a busy machine Spark looks for rows nearly all the time."""
 
 
 class AtOnce:
@@ -64,8 +66,8 @@ def copy_budget(request: Request, mode: str) -> CopyBudget:
 def rows_of_first_batch(run: QueryRun, version: int) -> int | None:
     """Wait for the first batch after a version, which has the rows that waited; None where the stream is quiet."""
     clock = run.driver.clock
-    busy_s = clock.now_s()
-    while clock.now_s() - busy_s < QUIET_S:
+    busy_s = made_s = clock.now_s()
+    while clock.now_s() - busy_s < QUIET_S and clock.now_s() - made_s < LOOKED_S:
         if not run.is_active:
             raise MigrationFailed("the query ended before it had made a version on the new assignment")
         for each in list(run.driver.loop.progress):
@@ -73,5 +75,7 @@ def rows_of_first_batch(run: QueryRun, version: int) -> int | None:
                 return each.rows
         if not run.stream.is_quiet:
             busy_s = clock.now_s()
+        if run.driver.loop.lock.locked():
+            made_s = clock.now_s()
         clock.sleep(LOOK_EVERY_S)
     return None
