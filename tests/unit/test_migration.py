@@ -158,6 +158,18 @@ def test_steps_that_may_join_flip_with_the_one_before_as_far_as_they_are_ready()
     assert orders(opened(machine, 4)) == [Flip(4, (move(3),)), Hold(0, B, (4,))]
 
 
+def test_steps_that_flip_together_while_another_plan_comes_go_back_in_one_step():
+    machine = begun(step(0, 1), step(1, 2, joins=True), release_after=0)
+    version(machine, 1, held(B=[1, 2]))
+    opened(machine, 2)
+    machine.on(Planned(2, (step(0, 3),), CopyBudget(release_after=0)))
+    back = step(1, move(1, B, A), move(2, B, A))
+    assert machine.left == (step(0, 3), back)
+    machine.on(Committed(2, held(B=[1, 2])))
+    assert machine.steps == (step(0, 3), back)
+    assert machine.phases == {0: Phase.PLANNED, 1: Phase.PLANNED}
+
+
 def test_a_bin_that_moves_twice_flips_twice():
     machine = begun(step(0, 1), step(1, move(1, B, C), joins=True))
     everywhere = held(B=[1], C=[1])

@@ -112,13 +112,15 @@ class Protocol:
     @property
     def left(self) -> tuple[Step, ...]:
         """The steps of the plan that have not flipped once the version that is open is committed."""
-        steps = self.steps
+        steps, moved = self.steps, list[OperatorMove]()
         for flip in self._flips:
             if isinstance(flip.step, ControlStep):
                 steps = _without(steps, flip.step.bins)
+            elif self._ending[0] == "done" and flip.migration == self.migration:
+                steps = steps[1:]
             elif self._ending[0] == "done":
-                steps = steps[1:] if flip.migration == self.migration else restated(flip.step, steps, self.total)
-        return steps
+                moved += flip.step.moves
+        return restated(moved, steps, self.total) if moved else steps
 
     @property
     def workers(self) -> set[WorkerId]:

@@ -121,12 +121,12 @@ def _flips(steps: Sequence[Iterable[Move]]) -> list[list[Move]]:
     ]
 
 
-def restated(done: Step, steps: tuple[Step, ...], number: int) -> tuple[Step, ...]:
-    """The steps of a plan that was made before another one's step was done, made to start after it.
+def restated(done: Iterable[OperatorMove], steps: tuple[Step, ...], number: int) -> tuple[Step, ...]:
+    """The steps of a plan that was made before another one's moves were done, made to start after them.
 
     Bins that the plan would have left where they were go back in one step more, of this number.
     """
-    moved = {move[:2]: move for move in done.moves}
+    moved = {move[:2]: move for move in done}
     later: list[Step] = []
     for step in steps:
         moves = []
