@@ -156,7 +156,9 @@ class FlinkRest:
 
     def call(self, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> Any:
         """Send a request and return the JSON of the answer."""
-        request = urllib.request.Request(f"http://{LOOPBACK}:{self.port}{path}", body, {"Content-Type": kind}, method=method)
+        request = urllib.request.Request(
+            f"http://{LOOPBACK}:{self.port}{path}", body, {"Content-Type": kind}, method=method
+        )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=60) as response:

@@ -83,7 +83,9 @@ class PeerCase:
     @property
     def column(self) -> str:
         """What a table calls the system; Flink's latency depends on its interval."""
-        return f"{self.system}, {self.interval_ms} ms" if self.part == "latency" and self.system != OURS else self.system
+        return (
+            f"{self.system}, {self.interval_ms} ms" if self.part == "latency" and self.system != OURS else self.system
+        )
 
     def __str__(self) -> str:
         return f"{self.part}: {self.column}, {self.name}"
@@ -134,17 +136,24 @@ def rows_per_s(commits: Sequence[Commit], start_s: float, stop_s: float) -> floa
     return (inside[-1].rows - inside[0].rows) / (inside[-1].at_s - inside[0].at_s)
 
 
-def latencies_ms(record: PeerRecord, start_s: float, stop_s: float) -> NDArray[np.float64]:
-    """From creation to commit, of rows created in the given time and committed ever after; a sample of high rates."""
+Span = tuple[float, float]
+"""From one time to another, in seconds since 1970."""
+
+EVER: Span = (-math.inf, math.inf)
+
+
+def latencies_ms(record: PeerRecord, created_in: Span = EVER, committed_in: Span = EVER) -> NDArray[np.float64]:
+    """From creation to commit, of rows that were created and committed in the given times; a sample of high rates."""
     case, lanes = record.case, max((len(each.positions) for each in record.commits), default=1)
     step = max(1, case.rate // MAX_SAMPLES_PER_S // lanes)
     parts, before = [np.empty(0)], (0,) * lanes
     for each in with_rows(record.commits):
-        for lane, (low, high) in enumerate(zip(before, each.positions, strict=True)):
-            # A lane's first rows fill the state. Every so manieth of the others is looked at, and the oldest always.
+        is_in = committed_in[0] < each.at_s <= committed_in[1]
+        for lane, (low, high) in enumerate(zip(before, each.positions, strict=True) if is_in else ()):
+            # A lane's first rows fill the state. Of the others every so manieth is looked at, and always the oldest.
             rows = np.arange(low, high, step) * lanes + lane - case.fill
             created = record.begin_s + rows[rows >= 0] / case.rate
-            parts.append((each.at_s - created[(start_s <= created) & (created < stop_s)]) * 1000)
+            parts.append((each.at_s - created[(created_in[0] <= created) & (created < created_in[1])]) * 1000)
         before = each.positions
     return np.concatenate(parts)
 
@@ -160,10 +169,11 @@ def figures(record: PeerRecord) -> dict[str, float]:
     marks = record.marks
     if record.case.part == "throughput":
         return {"rows/s": rows_per_s(record.commits, marks["steady"], marks["end"])}
-    before = latencies_ms(record, marks["steady"], marks.get("rescale", marks["end"]))
     if record.case.part == "latency":
-        return {"p50 ms": _quantile(before, 0.5), "p99 ms": _quantile(before, 0.99), "max ms": _largest(before)}
-    during = latencies_ms(record, marks["rescale"], marks["end"])
+        rows = latencies_ms(record, (marks["steady"], marks["end"]))
+        return {"p50 ms": _quantile(rows, 0.5), "p99 ms": _quantile(rows, 0.99), "max ms": _largest(rows)}
+    before = latencies_ms(record, (marks["steady"], math.inf), (-math.inf, marks["rescale"]))
+    during = latencies_ms(record, (-math.inf, marks["end"]), (marks["rescale"], math.inf))
     usual = gaps_s(record.commits, marks["steady"], marks["rescale"])
     gaps = gaps_s(record.commits, marks["rescale"], marks["end"])
     silence, usual_s = max(gaps, default=math.nan), statistics.median(usual) if usual else math.nan

@@ -57,7 +57,8 @@ def expected_counts(positions: Sequence[int], law: str, keys: int, fill: int) ->
 
     Args:
         positions: how many rows of each lane.
-        law, keys: how keys are chosen, out of how many.
+        law: how keys are chosen.
+        keys: out of how many.
         fill: the first rows, which have the keys 0, 1, 2, ...
     """
     counts, close = np.zeros(keys + 1, np.int64), 0
@@ -70,11 +71,14 @@ def expected_counts(positions: Sequence[int], law: str, keys: int, fill: int) ->
     return counts, close
 
 
-def difference(numbers: NDArray[np.int64], counts: NDArray[np.int64], wanted: NDArray[np.int64], close: int) -> str | None:
+def difference(
+    numbers: NDArray[np.int64], counts: NDArray[np.int64], wanted: NDArray[np.int64], close: int
+) -> str | None:
     """What is wrong with counts by key, in words; None where nothing is.
 
     Args:
-        numbers, counts: the keys of a system, each at most once, and how often it has counted them.
+        numbers: the keys of a system, each at most once.
+        counts: how often it has counted each of them.
         wanted: how often each key has to be counted, by its number.
         close: how many rows may have been counted for the key next to it.
     """

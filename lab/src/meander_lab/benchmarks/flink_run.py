@@ -55,8 +55,9 @@ class JobLog:
 def job_log(positions: Iterable[Line], completed: Iterable[Line], splits: int = SPLITS) -> JobLog:
     """Put together what sources and sinks have written.
 
-    A commit is a checkpoint of which every task of the sink knows that it is complete, at the time of the last one, with
-    the rows that the sources had emitted before it. The sink counts its rows in its own state: the sum is compared.
+    A commit is a checkpoint of which every task of the sink knows that it is complete, at the time of the last one,
+    with the rows that the sources had emitted before it. The sink counts its rows in its own state; their sum is
+    compared.
     """
     covered: dict[int, dict[int, int]] = {}
     begin_ms = 0
@@ -104,7 +105,8 @@ class FlinkJob:
     def __init__(self, cluster: FlinkCluster, case: PeerCase, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
         jar = cluster.rest.upload(cluster.home.jar)
-        body = {"entryClass": MAIN_CLASS, "programArgsList": arguments_of(case, folder)}
+        # Without it the job would run with parallelism 1, whatever the configuration's default is.
+        body = {"entryClass": MAIN_CLASS, "parallelism": WORKERS, "programArgsList": arguments_of(case, folder)}
         self.id = str(cluster.rest.post(f"/jars/{jar}/run", body)["jobid"])
 
     @property
@@ -132,10 +134,11 @@ class FlinkJob:
             self.check()
             time.sleep(min(left, 1.0))
 
-    def wait_for_load(self, within_s: float) -> float:
-        """Until the state is filled and the load has begun; returns when that was."""
+    def wait_for_load(self, within_s: float) -> None:
+        """Until the state is filled and the load has begun."""
         self.cluster.wait("the load", lambda: self.log.begin_s > 0, within_s)
-        return self.log.begin_s
+        if self.parallelism() != WORKERS:
+            raise FlinkFailed(f"the job of Flink has {self.parallelism()} tasks of an operator instead of {WORKERS}")
 
     def rescale(self, workers: int) -> None:
         """Ask for so many slots for each operator, as users of the adaptive scheduler do."""
@@ -146,7 +149,7 @@ class FlinkJob:
     def parallelism(self) -> int:
         """How many tasks each operator has, at least."""
         vertices = self.cluster.rest.get(f"/jobs/{self.id}")["vertices"]
-        return min(each["parallelism"] for each in vertices)
+        return int(min(each["parallelism"] for each in vertices))
 
     def drain(self, within_s: float) -> None:
         """Stop with a savepoint after everything that was read is out."""
@@ -203,7 +206,9 @@ def run_flink(home: FlinkHome, case: PeerCase, folder: Path) -> PeerRecord:
     record.commits, record.begin_s = log.commits, log.begin_s
     numbers, counts = final_counts(records)
     record.rows_counted = int(counts.sum())
-    wanted_counts, close = expected_counts(last_positions(lines_of(records, "positions")), case.law, case.keys, case.fill)
+    wanted_counts, close = expected_counts(
+        last_positions(lines_of(records, "positions")), case.law, case.keys, case.fill
+    )
     record.problem = log.disagreement or difference(numbers, counts, wanted_counts, close)
     if record.problem is None:
         shutil.rmtree(folder, ignore_errors=True)
