@@ -348,10 +348,19 @@ def test_options_of_the_job_win(tmp_path):
 
 
 def test_a_job_is_exactly_once_on_its_backend():
-    options = cluster.job_options("rocksdb", 200, 2)
+    options = cluster.job_options("rocksdb", 200)
     assert options["execution.checkpointing.mode"] == "EXACTLY_ONCE"
     assert options["execution.checkpointing.interval"] == "200 ms"
     assert options["state.backend.type"] == "rocksdb"
+    assert "jobmanager.scheduler" not in options
+
+
+def test_only_a_rescale_takes_the_adaptive_scheduler():
+    assert cluster.job_options("rocksdb", 1000, is_rescaled=True)["jobmanager.scheduler"] == "adaptive"
+
+
+def test_state_on_the_heap_has_the_memory_of_rocksdb():
+    assert cluster.job_options("hashmap", 1000)["taskmanager.memory.managed.fraction"] == 0.0
 
 
 def test_a_configuration_is_flat_yaml():

@@ -33,6 +33,7 @@ RESULT = "BASH_JAVA_UTILS_EXEC_RESULT:"
 START_S = 60.0
 END_S = 10.0
 PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
 LOGGING = """\
 rootLogger.level = WARN
 rootLogger.appenderRef.file.ref = file
@@ -109,22 +110,26 @@ def config_of(
     }
 
 
-def job_options(backend: str, interval_ms: int, parallelism: int) -> dict[str, object]:
-    """What the job runs with: exactly once, on this backend, each record handed on without a copy.
+ADAPTIVE = {
+    "jobmanager.scheduler": "adaptive",
+    "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout": "1 s",
+    "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling": "1 s",
+}
+"""The scheduler that rescales a job. It need not wait as long as by default after a submission and between rescales, so
+that runs are short; neither is a part of how long a rescale takes."""
 
-    A rescale goes through the adaptive scheduler; its waiting time after the start of a job, 30 s by default, is short
-    so that a run is. It has no part in how long a rescale takes.
-    """
+
+def job_options(backend: str, interval_ms: int, is_rescaled: bool = False) -> dict[str, object]:
+    """What the job runs with: exactly once, on this backend, each record handed on without a copy."""
     return {
-        "parallelism.default": parallelism,
         "pipeline.object-reuse": True,
         "execution.checkpointing.mode": "EXACTLY_ONCE",
         "execution.checkpointing.interval": f"{interval_ms} ms",
         "execution.checkpointing.incremental": True,
         "state.backend.type": backend,
-        "jobmanager.scheduler": "adaptive",
-        "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout": "1 s",
-        "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling": "1 s",
+        # State on the heap has no use for managed memory, and much for the heap.
+        **({"taskmanager.memory.managed.fraction": 0.0} if backend == "hashmap" else {}),
+        **(ADAPTIVE if is_rescaled else {}),
     }
 
 
@@ -202,13 +207,9 @@ class FlinkCluster:
 
     home: FlinkHome
     folder: Path
+    logs: Path
     rest: FlinkRest
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    @property
-    def logs(self) -> Path:
-        """Where its processes log."""
-        return self.folder / "logs"
 
     def check(self) -> None:
         """Raise if one of the processes has ended."""
@@ -245,16 +246,16 @@ class FlinkCluster:
 
 @contextmanager
 def running_cluster(
-    home: FlinkHome, folder: Path, shape: ClusterShape, options: Mapping[str, object]
+    home: FlinkHome, folder: Path, logs: Path, shape: ClusterShape, options: Mapping[str, object]
 ) -> Iterator[FlinkCluster]:
-    """A cluster with this configuration, gone at the end however that comes."""
+    """A cluster with this configuration, gone at the end however that comes; only its logs stay."""
     ports = free_ports(2)
     conf = folder / "conf"
-    for each in (conf, folder / "logs", folder / "tmp", folder / "upload"):
+    for each in (conf, logs, folder / "tmp", folder / "upload"):
         each.mkdir(parents=True, exist_ok=True)
     (conf / "config.yaml").write_text(config_text(config_of(folder, shape, (ports[0], ports[1]), options)))
     (conf / "log4j.properties").write_text(LOGGING)
-    cluster = FlinkCluster(home, folder, FlinkRest(ports[1]))
+    cluster = FlinkCluster(home, folder, logs, FlinkRest(ports[1]))
     with _sigterm_as_exit():
         try:
             _start(cluster, "jobmanager", MANAGER, "GET_JM_RESOURCE_PARAMS")
@@ -293,7 +294,7 @@ def _environment(cluster: FlinkCluster) -> dict[str, str]:
 
 def _die_with_parent() -> None:
     # Without this, a benchmark that is killed with -9 would leave a cluster behind.
-    ctypes.CDLL(None).prctl(PDEATHSIG, signal.SIGKILL)
+    LIBC.prctl(PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -173,18 +174,27 @@ def shape_of(case: PeerCase) -> ClusterShape:
     return ClusterShape(1, WORKERS, 4096)
 
 
-def run_flink(home: FlinkHome, case: PeerCase, folder: Path) -> PeerRecord:
-    """Run a case of Flink's in a cluster of its own; its folder keeps the logs if it fails.
+def run_flink(home: FlinkHome, case: PeerCase, logs: Path) -> PeerRecord:
+    """Run a case of Flink's in a cluster of its own, whose logs are kept if the run is worth nothing.
 
     Raises:
         FlinkFailed: the cluster or the job did not do what it should.
     """
+    # State is where that of ours is, which may be another disk than that of the logs.
+    with tempfile.TemporaryDirectory(prefix="meander-bench-", ignore_cleanup_errors=True) as folder:
+        record = _run(home, case, Path(folder), logs)
+    if record.problem is None:
+        shutil.rmtree(logs, ignore_errors=True)
+    return record
+
+
+def _run(home: FlinkHome, case: PeerCase, folder: Path, logs: Path) -> PeerRecord:
     records = folder / "records"
-    records.mkdir(parents=True)
+    records.mkdir()
     record = PeerRecord(case)
-    options = job_options(BACKENDS[case.system], case.interval_ms, WORKERS)
+    options = job_options(BACKENDS[case.system], case.interval_ms, is_rescaled=case.part == "rescale")
     patience_s = 120 + case.fill / 20_000
-    with running_cluster(home, folder, shape_of(case), options) as cluster:
+    with running_cluster(home, folder, logs, shape_of(case), options) as cluster:
         job = FlinkJob(cluster, case, records)
         job.wait_for_load(patience_s)
         job.sleep(case.warm_s)
@@ -200,7 +210,9 @@ def run_flink(home: FlinkHome, case: PeerCase, folder: Path) -> PeerRecord:
         if case.rate:
             # Rows that were created before the end are out with one of the next commits.
             wanted = case.fill + (record.marks["end"] - job.log.begin_s) * case.rate
-            cluster.wait("the last rows", lambda: max(each.rows for each in job.log.commits) >= wanted, patience_s)
+            cluster.wait(
+                "the last rows", lambda: max((each.rows for each in job.log.commits), default=0) >= wanted, patience_s
+            )
         job.drain(patience_s)
     log = job_log(lines_of(records, "positions"), lines_of(records, "commits"))
     record.commits, record.begin_s = log.commits, log.begin_s
@@ -210,8 +222,6 @@ def run_flink(home: FlinkHome, case: PeerCase, folder: Path) -> PeerRecord:
         last_positions(lines_of(records, "positions")), case.law, case.keys, case.fill
     )
     record.problem = log.disagreement or difference(numbers, counts, wanted_counts, close)
-    if record.problem is None:
-        shutil.rmtree(folder, ignore_errors=True)
     return record
 
 
