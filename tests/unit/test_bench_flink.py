@@ -4,7 +4,10 @@ import dataclasses
 import json
 import math
 import socket
+import subprocess
+import threading
 import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pyarrow as pa
@@ -201,6 +204,7 @@ def test_a_table_has_a_line_for_each_case_and_system():
     assert table.row_count == 2
     assert list(table.columns[1].cells) == [OURS, HEAP]
     assert list(table.columns[2].cells) == ["3", "1"]
+    assert list(table.columns[3].cells) == ["0.00 M", "0.00 M (0.50)"]
 
 
 @pytest.mark.parametrize("parts", [[], ["throughput"], ["throughput", "latency", "rescale"]])
@@ -373,6 +377,65 @@ def test_what_flink_says_of_memory_is_found_among_its_logs():
     assert cluster.resources_of(output) == (["-Xmx1g", "-Xms1g"], ["-D", "a=1b", "-D", "c=2"])
     with pytest.raises(cluster.FlinkFailed, match="no such class"):
         cluster.resources_of("Error: no such class")
+
+
+class Refusals(BaseHTTPRequestHandler):
+    """Answers every request with the code that its path names."""
+
+    def do_GET(self):
+        self.send_response(int(self.path[1:]))
+        self.end_headers()
+        self.wfile.write(b'{"errors": ["not started yet"]}')
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def refusing():
+    with ThreadingHTTPServer((cluster.LOOPBACK, 0), Refusals) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield cluster.FlinkRest(server.server_address[1])
+        server.shutdown()
+        thread.join()
+
+
+def test_a_cluster_that_starts_is_asked_again_and_one_that_refuses_is_not(refusing):
+    with pytest.raises(cluster.NotReady, match="not started yet"):
+        refusing.get("/503")
+    with pytest.raises(cluster.FlinkFailed, match="GET /404: 404") as problem:
+        refusing.get("/404")
+    assert not isinstance(problem.value, cluster.NotReady)
+    assert refusing.get("/200") == {"errors": ["not started yet"]}
+
+
+def test_waiting_asks_again_until_it_is_ready(tmp_path):
+    answers = iter([cluster.NotReady("no"), OSError("no"), False, True])
+
+    def ready():
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    home = install.FlinkHome(tmp_path, tmp_path, tmp_path)
+    each = cluster.FlinkCluster(home, tmp_path, tmp_path, cluster.FlinkRest(0))
+    each.wait("it", ready)
+    assert next(answers, None) is None
+    with pytest.raises(cluster.FlinkFailed, match="it did not come within 0 s"):
+        each.wait("it", lambda: False, 0.0)
+
+
+def test_a_process_that_has_ended_is_noticed_and_the_others_are_ended(tmp_path):
+    home = install.FlinkHome(tmp_path, tmp_path, tmp_path)
+    each = cluster.FlinkCluster(home, tmp_path, tmp_path, cluster.FlinkRest(0))
+    each.processes = [subprocess.Popen(["sleep", "60"]), subprocess.Popen(["false"])]
+    each.processes[1].wait()
+    with pytest.raises(cluster.FlinkFailed, match="task manager 1 of Flink has ended with 1"):
+        each.check()
+    each.end()
+    assert each.processes[0].poll() is not None
 
 
 def test_free_ports_are_different_and_free():

@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ appender.file.layout.pattern = %d{HH:mm:ss,SSS} %-5p %c{1} %x - %m%n
 
 class FlinkFailed(Exception):
     """The cluster or the job did not do what it should; the message says what and where its logs are."""
+
+
+class NotReady(FlinkFailed):
+    """The cluster is still starting, or changing; ask again."""
 
 
 @dataclass(frozen=True)
@@ -159,10 +164,10 @@ class FlinkRest:
 
     port: int
 
-    def call(self, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> Any:
+    def call(self, method: str, path: str, body: bytes | None = None, content: str = "application/json") -> Any:
         """Send a request and return the JSON of the answer."""
         request = urllib.request.Request(
-            f"http://{LOOPBACK}:{self.port}{path}", body, {"Content-Type": kind}, method=method
+            f"http://{LOOPBACK}:{self.port}{path}", body, {"Content-Type": content}, method=method
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
@@ -170,7 +175,8 @@ class FlinkRest:
                 text = response.read()
         except urllib.error.HTTPError as problem:
             words = problem.read().decode(errors="replace")
-            raise FlinkFailed(f"{method} {path}: {problem.code}: {words[:600]}") from None
+            kind = NotReady if problem.code == HTTPStatus.SERVICE_UNAVAILABLE else FlinkFailed
+            raise kind(f"{method} {path}: {problem.code}: {words[:600]}") from None
         return json.loads(text) if text.strip() else {}
 
     def get(self, path: str) -> Any:
@@ -223,7 +229,7 @@ class FlinkCluster:
         deadline = time.monotonic() + within_s
         while True:
             self.check()
-            with suppress(OSError, urllib.error.URLError):
+            with suppress(OSError, NotReady):
                 if ready():
                     return
             if time.monotonic() > deadline:

@@ -45,15 +45,16 @@ def number(name: str, value: float) -> str:
 
 
 def table_of(records: Sequence[PeerRecord], part: str) -> Table:
-    """One line for each case and system; of ratios, more is better for rates and less for times."""
+    """One line for each case and system; in brackets ours / theirs, more is better for rates and less for times."""
     rows = medians(records, part)
     names = _names(rows)
-    table = Table(title=f"{part}: {TITLES[part]}", title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title=f"{part}: {TITLES[part]} (in brackets: ours / theirs)", title_justify="left", box=None, pad_edge=False
+    )
     for column in ("case", "system", "runs"):
         table.add_column(column, no_wrap=True)
     for name in names:
         table.add_column(name, justify="right")
-        table.add_column("ours / theirs", justify="right")
     for case, systems in rows.items():
         for system, figures in systems.items():
             runs = [
@@ -63,7 +64,8 @@ def table_of(records: Sequence[PeerRecord], part: str) -> Table:
             cells = []
             for name in names:
                 times = ratio(systems, system, name)
-                cells += [number(name, figures[name]), "" if system == OURS or math.isnan(times) else f"{times:.2f}"]
+                beside = "" if system == OURS or math.isnan(times) else f" ({times:.2f})"
+                cells.append(number(name, figures[name]) + beside)
             table.add_row(case, system, str(len(runs)), *cells)
     return table
 

@@ -43,21 +43,20 @@ final class LoadEnumerator implements SplitEnumerator<LoadSplit, LoadEnumerator.
 
     @Override
     public void addReader(int subtask) {
-        // A reader that comes first must not get the splits of those that are still to come.
-        if (context.registeredReaders().size() == context.currentParallelism()) {
-            assign();
-        }
+        assign();
     }
 
     @Override
     public void addSplitsBack(List<LoadSplit> splits, int subtask) {
         unassigned.addAll(splits);
-        if (context.registeredReaders().size() == context.currentParallelism()) {
-            assign();
-        }
+        assign();
     }
 
+    /** Deals what nobody has, once all readers are there to be dealt to. */
     private void assign() {
+        if (context.registeredReaders().size() < context.currentParallelism()) {
+            return;
+        }
         TreeMap<Integer, List<LoadSplit>> shares = new TreeMap<>();
         for (LoadSplit split : unassigned) {
             int subtask = split.index() % context.currentParallelism();

@@ -51,7 +51,7 @@ final class LoadReader<K> implements SourceReader<K, LoadSplit> {
                     });
     private CompletableFuture<Void> available = CompletableFuture.completedFuture(null);
     private int turn;
-    /** Rows of the load before this one are created, as far as the clock was last looked at. */
+    /** How many rows of the load were created when the clock was last looked at. */
     private long created;
 
     LoadReader(SourceReaderContext context, Keys<K> keys, Workload workload, String folder) {
@@ -95,11 +95,18 @@ final class LoadReader<K> implements SourceReader<K, LoadSplit> {
         if (row < workload.fill()) {
             return true;
         }
-        if (lane.begin == 0 && !lane.reported) {
+        if (lane.begin == 0) {
+            reportFilled(lane);
+            return false;
+        }
+        return row - workload.fill() < created;
+    }
+
+    private void reportFilled(Lane lane) {
+        if (!lane.reported) {
             lane.reported = true;
             context.sendSourceEventToCoordinator(new LoadEnumerator.Filled(lane.index));
         }
-        return lane.begin != 0 && row - workload.fill() < created;
     }
 
     private long createdByNow() {
