@@ -108,6 +108,13 @@ def test_a_commit_without_new_rows_is_none():
     assert [each.at_s for each in figures.with_rows(commits)] == [1.0, 3.0]
 
 
+def test_a_time_with_few_commits_is_too_short():
+    commits = [Commit(float(at), (at,)) for at in range(5)]
+    assert figures.is_long_enough(commits, 1.5)
+    assert not figures.is_long_enough(commits, 2.5)
+    assert not figures.is_long_enough([*commits, Commit(9.0, (4,))], 2.5)
+
+
 def test_throughput_is_between_commits():
     commits = [Commit(at_s, (int(at_s * 100), int(at_s * 100))) for at_s in (1.0, 2.0, 3.5, 9.0)]
     assert figures.rows_per_s(commits, 1.5, 4.0) == pytest.approx(200)

@@ -28,6 +28,8 @@ OURS, HEAP, ROCKSDB = "ours", "flink heap", "flink rocksdb"
 SYSTEMS = (OURS, HEAP, ROCKSDB)
 BACKENDS = {HEAP: "hashmap", ROCKSDB: "rocksdb"}
 LAWS = ("ints", "texts", "zipf")
+MIN_COMMITS = 3
+"""So many commits of new rows come at least in the time that counts; on a busy machine it is longer for them."""
 MAX_SAMPLES_PER_S = 1000
 """Rows of a second whose latency is looked at; of a higher rate, every so manieth row."""
 
@@ -126,6 +128,11 @@ def with_rows(commits: Sequence[Commit]) -> list[Commit]:
         if each.rows > (kept[-1].rows if kept else 0):
             kept.append(each)
     return kept
+
+
+def is_long_enough(commits: Sequence[Commit], steady_s: float) -> bool:
+    """Whether enough commits of new rows have come since then for a rate, or a usual gap, to be told."""
+    return sum(each.at_s > steady_s for each in with_rows(commits)) >= MIN_COMMITS
 
 
 def rows_per_s(commits: Sequence[Commit], start_s: float, stop_s: float) -> float:

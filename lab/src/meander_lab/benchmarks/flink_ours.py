@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import meander as me
 from meander_lab.benchmarks.engine_peers import NumberFeed, session
-from meander_lab.benchmarks.flink_figures import Commit, PeerCase, PeerRecord
+from meander_lab.benchmarks.flink_figures import Commit, PeerCase, PeerRecord, is_long_enough
 from meander_lab.benchmarks.flink_keys import difference, expected_counts, spark_key
 from meander_lab.benchmarks.migrate_case import mark, run, tell
 from meander_lab.benchmarks.migrate_load import Commits, Load, fill
@@ -67,8 +67,13 @@ def _flood(spark: SparkSession, case: PeerCase, checkpoint: Path) -> None:
         _wait(query, "the first batch", lambda: bool(log.look()))
         mark("load")
         _sleep(query, case.warm_s, log.look)
-        mark("steady")
+        steady_s = mark("steady")
         _sleep(query, case.seconds, log.look)
+        _wait(
+            query,
+            "enough commits",
+            lambda: is_long_enough([Commit(at_s, (number + 1,)) for number, at_s in log.look()], steady_s),
+        )
         mark("end")
     finally:
         with suppress(Exception):
@@ -94,8 +99,13 @@ def _open_loop(spark: SparkSession, case: PeerCase, checkpoint: Path) -> None:
         load.start()
         tell("mark", name="load", at=load.load_s)
         _sleep(query, case.warm_s)
-        mark("steady")
+        steady_s = mark("steady")
         _sleep(query, case.seconds)
+        _wait(
+            query,
+            "enough commits",
+            lambda: is_long_enough([Commit(each.ended_s, (each.end,)) for each in commits.batches], steady_s),
+        )
         if case.part == "rescale":
             began = mark("rescale")
             migration = query.rescale(MORE_WORKERS)

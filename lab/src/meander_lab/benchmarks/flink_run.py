@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meander_lab.benchmarks.flink_cluster import ClusterShape, FlinkCluster, FlinkFailed, job_options, running_cluster
-from meander_lab.benchmarks.flink_figures import BACKENDS, Commit, PeerCase, PeerRecord
+from meander_lab.benchmarks.flink_figures import BACKENDS, Commit, PeerCase, PeerRecord, is_long_enough
 from meander_lab.benchmarks.flink_install import MAIN_CLASS, FlinkHome
 from meander_lab.benchmarks.flink_keys import difference, expected_counts, scale_of
 
@@ -200,6 +200,8 @@ def _run(home: FlinkHome, case: PeerCase, folder: Path, logs: Path) -> PeerRecor
         job.sleep(case.warm_s)
         record.marks["steady"] = time.time()
         job.sleep(case.seconds)
+        steady_s = record.marks["steady"]
+        cluster.wait("enough commits", lambda: is_long_enough(job.log.commits, steady_s), patience_s)
         if case.part == "rescale":
             record.marks["rescale"] = time.time()
             job.rescale(MORE_WORKERS)
