@@ -172,6 +172,15 @@ def main() -> int:
             return 2
     cases = cases_of(options.only, options.quick, options.large, options.systems)
     cases = [replace(case, repeat=turn) for turn in range(options.repeat) for case in cases]
+    try:
+        return report(measured(cases, home, out), out)
+    except KeyboardInterrupt:
+        CONSOLE.print(f"interrupted, and Flink has ended; --again {out} shows what was measured", markup=False)
+        return 130
+
+
+def measured(cases: Sequence[PeerCase], home: FlinkHome | None, out: Path) -> list[PeerRecord]:
+    """The records of the cases, each written down as soon as it is there."""
     records: list[PeerRecord] = []
     with Progress(console=CONSOLE, transient=True, disable=not sys.stdout.isatty()) as progress:
         task = progress.add_task("", total=len(cases))
@@ -182,10 +191,10 @@ def main() -> int:
             with (out / "records.jsonl").open("a") as file:
                 file.write(json.dumps(record.to_dict()) + "\n")
             records.append(record)
-            said = record.problem or "done"
-            CONSOLE.print(f"{at + 1}/{len(cases)} {case}: {said}, {perf_counter() - started:.0f} s", markup=False)
+            outcome = record.problem or "done"
+            CONSOLE.print(f"{at + 1}/{len(cases)} {case}: {outcome}, {perf_counter() - started:.0f} s", markup=False)
             progress.advance(task)
-    return report(records, out)
+    return records
 
 
 if __name__ == "__main__":
