@@ -47,11 +47,11 @@ RAISES_NOTHING = {
     "subscribe": "Moves.off_event Moves.on_event",
     "let time go on": "Harness.control Harness.end Harness.idle",
     "make a sink out of what they are given, or are called by the driver": """
-        Sink.abort Sink.begin Sink.commit Sink.sweep Sink.undo console format kafka""",
+        Sink.abort Sink.begin Sink.commit Sink.form Sink.sweep Sink.undo console format kafka""",
 }
 NO_EXAMPLE = {
     "are called by the driver; docs/write-to-a-sink.md shows a sink of one's own": """
-        Sink.abort Sink.begin Sink.commit Sink.prepare Sink.sweep Sink.undo""",
+        Sink.abort Sink.begin Sink.commit Sink.form Sink.prepare Sink.sweep Sink.undo""",
     "take a minute of the executors; see examples/look_ahead.py": "Query.look_ahead pmc",
     "docs/write-an-operator.md shows timers": "Operator.on_time",
     "the class shows one": "Decision.to_dict Plan.to_dict",
