@@ -11,6 +11,7 @@ from meander.engine.driver.graph import Graph
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Job, JobInput, JobLost, JobResult, Jobs, OperatorOutput, OutputLost, Rows
 from meander.engine.driver.settings import Settings
+from meander.engine.driver.shares import Shares
 from meander.engine.driver.version import Version, stale_bins
 from meander.engine.worker.messages import TaskReport, Token
 from meander.errors import MeanderError, QueryFailed
@@ -50,6 +51,7 @@ class Attempts:
         self.event_time, self.log, self.settings = event_time, log, settings
         design = Design.first(self.graph.fingerprints)
         self.conversion = conversion or StateConversion(design, log, coordinator.events, settings.copy_bytes)
+        self._shares = Shares()
         self.stopping = False
         self.errors = 0
         """For how many rows functions have raised since the query was started, in versions that are committed."""
@@ -119,7 +121,8 @@ class Attempts:
         return Version(
             version, tuple(coordinator.participants), coordinator.record.now, coordinator.orders,
             tuple(self.event_time.frontiers), tuple(self.event_time.seen), coordinator.protocol.budget.copy_ms,
-            self.log, self.placement, self.settings, self.conversion, coordinator.record.state_bytes, self._errors_left,
+            self.log, self.placement, self.settings, self.conversion,
+            coordinator.record.state_bytes if self.conversion.is_open else (), self._errors_left, self._shares,
         )  # fmt: skip
 
     @property
