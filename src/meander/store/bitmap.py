@@ -34,7 +34,7 @@ def members(bits: bytes) -> NDArray[np.int64]:
     array([0, 9])
     """
     octets = np.frombuffer(bits, np.uint8)
-    at = octets.nonzero()[0]
+    at = (octets != 0).nonzero()[0]
     bits_set = np.unpackbits(octets[at]).nonzero()[0]
     return (at[bits_set >> 3] << 3) + (bits_set & 7)
 
@@ -52,8 +52,8 @@ def to_text(bits: bytes) -> str:
     # Three bytes or five for each byte that has bits: worth it where most have none.
     if SPARSE_FROM * (width - bits.count(0)) < width:
         octets = np.frombuffer(bits, np.uint8)
-        at = octets.nonzero()[0]
-        gaps = np.diff(at, prepend=0).astype(_gap_type(width))
+        at = (octets != 0).nonzero()[0]
+        gaps = np.concatenate([at[:1], at[1:] - at[:-1]]).astype(_gap_type(width))
         return f"{width}:{b2a_base64(gaps.tobytes() + octets[at].tobytes(), newline=False).decode()}"
     return b2a_base64(bits, newline=False).decode()
 

@@ -88,18 +88,24 @@ class FileRef:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any], bins: Octets | None = None) -> FileRef:
         """Return the reference that `to_json` wrote, with a bitmap that was kept elsewhere."""
-        inline = fields.get("inline")
-        return cls(
+        inline, text = fields.get("inline"), fields.get("bins", "")
+        ref = cls(
             WorkerId(fields["worker"]),
             fields["bytes"],
             fields["rows"],
             int(fields["checksum"], 16),
             fields.get("path"),
             None if inline is None else base64.b64decode(inline, validate=True),
-            bitmap.from_text(fields.get("bins", "")) if bins is None else bins,
+            bitmap.from_text(text) if bins is None else bins,
             fields.get("kind", "state"),
             fields.get("layout", 0),
         )
+        # Most references are written again as they were read: the driver commits what workers have reported.
+        if bins is None:
+            vars(ref)["_bins_text"] = text
+        if inline is not None:
+            vars(ref)["_inline_text"] = inline
+        return ref
 
 
 @dataclass(frozen=True)

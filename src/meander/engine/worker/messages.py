@@ -24,6 +24,7 @@ Bins = NDArray[np.bool_]
 NO_BINS: Bins = np.zeros(0, np.bool_)
 NO_NUMBERS = BinNumbers(0)
 NO_TIMES: Mapping[str, float] = {}
+_to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 KNOWN_SETS = 512
 """So many sets of bins are remembered by their text: those of a worker come again with every version."""
 _TEXTS: dict[int, tuple[ref[Bins], str]] = {}
@@ -109,7 +110,7 @@ class Control(NamedTuple):
         for name in ("owned", "held", "loadable", "snapshot"):
             message[name] = None if message[name] is None else pack(message[name])
         message["load"] = [[each.file, pack(each.bins)] for each in self.load]
-        return json.dumps(message, separators=(",", ":")).encode()
+        return _to_json(message).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Control:
@@ -191,7 +192,7 @@ class TaskReport(NamedTuple):
         for name in ("stored", "queued"):
             message[name] = [each.to_json() for each in message[name]]
         message["fault"] = None if self.fault is None else asdict(self.fault)
-        return json.dumps(message, separators=(",", ":"))
+        return _to_json(message)
 
     @classmethod
     def from_text(cls, text: str) -> TaskReport:
