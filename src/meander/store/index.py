@@ -16,7 +16,6 @@ from meander.store.design import Design
 from meander.store.entries import Commit, FileRef, Json, OperatorCommit, SnapshotRef
 from meander.types import BinId
 
-
 Flags = NDArray[np.bool_]
 Members = NDArray[np.int32]
 """Bins, each by its number."""

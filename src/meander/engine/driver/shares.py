@@ -63,7 +63,9 @@ class Shares:
         now = _Known(owner, believed, (*held, *copied), wanted, NO_SETS)
         if before is None or not before.is_of(now):
             owned = before.sets.owned if before and before.owner is owner else _constant(owner == share[1])
-            before = self._known[share] = now._replace(sets=_sets(owned, orders.held_by(share, owned), wanted, believed))
+            before = self._known[share] = now._replace(
+                sets=_sets(owned, orders.held_by(share, owned), wanted, believed)
+            )
         return before.sets
 
     def routing(self, operator: int, owner: Owners, workers: tuple[WorkerId, ...]) -> Routing:

@@ -124,7 +124,7 @@ class Version:
         last = self._last_deltas[operator]
         if held is owned:
             return last.by_owner.get(worker, ())
-        return tuple(last.refs[at] for at in np.unique(last.numbers[held[last.bins]]).tolist())
+        return last.of_bins(held)
 
     @cached_property
     def _last_deltas(self) -> tuple[LastDeltas, ...]:
@@ -169,7 +169,9 @@ def by_owner(bins: Ids, owner: Owners) -> dict[WorkerId, Ids]:
     owners = owner[bins]
     order = owners.argsort(kind="stable")
     workers, starts = np.unique(owners[order], return_index=True)
-    return dict(zip(map(WorkerId, workers.tolist()), np.split(bins[order], starts[1:]), strict=True)) if bins.size else {}
+    return (
+        dict(zip(map(WorkerId, workers.tolist()), np.split(bins[order], starts[1:]), strict=True)) if bins.size else {}
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,3 +201,7 @@ class LastDeltas:
         for pair in pairs:
             mine[WorkerId(pair // len(files))].append(refs[pair % len(files)])
         return cls(refs, bins, numbers, {worker: tuple(each) for worker, each in mine.items()})
+
+    def of_bins(self, chosen: Bins) -> tuple[Json, ...]:
+        """The deltas that speak of any of these bins."""
+        return tuple(self.refs[at] for at in np.unique(self.numbers[chosen[self.bins]]).tolist())
