@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -147,7 +147,7 @@ class BinRecord:
         self.owners: tuple[Owners, ...] = tuple(each.copy() for each in owners)
         self.now = self.owners
         self.rows = [np.zeros(bins, np.int64) for _ in owners]
-        self._counts: list[BinCounts] = [BinCounts(each, 0, partial(np.zeros, bins, np.int64)) for each in self.rows]
+        self._counts = [BinCounts(each, 0, each.copy) for each in self.rows]
         self.state_rows = [0] * len(owners)
         self.work: list[Floats | None] = [None] * len(owners)
         self._workers = _workers(self.owners)

@@ -36,7 +36,8 @@ def members(bits: bytes) -> NDArray[np.int64]:
     octets = np.frombuffer(bits, np.uint8)
     at = (octets != 0).nonzero()[0]
     bits_set = np.unpackbits(octets[at]).nonzero()[0]
-    return (at[bits_set >> 3] << 3) + (bits_set & 7)
+    answer: NDArray[np.int64] = (at[bits_set >> 3] << 3) + (bits_set & 7)
+    return answer
 
 
 @lru_cache(maxsize=KNOWN_TEXTS)

@@ -70,7 +70,7 @@ class FileRef:
         if self.inline is not None:
             fields["inline"] = self._inline_text
         if self.bins and with_bins:
-            fields["bins"] = self._bins_text
+            fields["bins"] = self.bins_text
         if self.kind != "state":
             fields["kind"] = self.kind
         if self.layout:
@@ -82,7 +82,8 @@ class FileRef:
         return base64.b64encode(self.inline or b"").decode()
 
     @cached_property
-    def _bins_text(self) -> str:
+    def bins_text(self) -> str:
+        """The bitmap as text."""
         return bitmap.to_text(self.bins)
 
     @classmethod
@@ -102,7 +103,7 @@ class FileRef:
         )
         # Most references are written again as they were read: the driver commits what workers have reported.
         if bins is None:
-            vars(ref)["_bins_text"] = text
+            vars(ref)["bins_text"] = text
         if inline is not None:
             vars(ref)["_inline_text"] = inline
         return ref

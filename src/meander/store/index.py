@@ -78,10 +78,10 @@ class _Files(NamedTuple):
         """The files with their bins."""
         return zip(self.refs, np.split(self.bins, self.ends[:-1]) if self.refs else (), strict=True)
 
-    def to_json(self, bitmaps: dict[bytes, int]) -> list[Json]:
+    def to_json(self, bitmaps: dict[str, int]) -> list[Json]:
         files = []
         for ref, version in zip(self.refs, self.versions, strict=True):
-            at = bitmaps.setdefault(ref.bins, len(bitmaps))
+            at = bitmaps.setdefault(ref.bins_text, len(bitmaps))
             files.append({**ref.to_json(with_bins=False), "version": version, "bitmap": at})
         return files
 
@@ -155,10 +155,9 @@ class _OperatorFiles:
 
     def to_json(self) -> Json:
         # Files as they were committed, each bitmap once: which of their bins still matter follows from the snapshots.
-        bitmaps: dict[bytes, int] = {}
+        bitmaps: dict[str, int] = {}
         snapshots, deltas = self.snapshots.to_json(bitmaps), self.deltas.to_json(bitmaps)
-        texts = [bitmap.to_text(bits) for bits in bitmaps]
-        return {"bins": self.bins, "bitmaps": texts, "snapshots": snapshots, "deltas": deltas}
+        return {"bins": self.bins, "bitmaps": list(bitmaps), "snapshots": snapshots, "deltas": deltas}
 
     @classmethod
     def from_json(cls, fields: Json) -> _OperatorFiles:

@@ -3,8 +3,8 @@
 Count by key over the production driver and the real workers in this process, without Spark; keys are drawn evenly from
 those that are there. Figures are medians over batches, processor time of the thread that does the work: the driver's
 part (everything but the workers: plan, messages, reports, manifest) and that of the slowest worker. On executors the
-workers run beside each other, so `batch` is the two together. The exponent is the slope of a line through the logarithms
-of size and time: 1 is linear, 0 is no growth.
+workers run beside each other, so `batch` is the two together. The exponent is the slope of a line through the
+logarithms of size and time: 1 is linear, 0 is no growth.
 
     driver    the driver's part with 1,000 rows a batch, bins and workers together
     rows      1 k to 1 M rows a batch                   workers   2 to 64

@@ -28,7 +28,8 @@ class BinNumbers:
 
     def __init__(self, size: int, bins: Numbers = NOTHING, values: Numbers = NOTHING) -> None:
         """Numbers of these bins, which ascend."""
-        self.size, self.total = size, int(values.sum())
+        self.size = size
+        self.total = int(values.sum()) if values.size else 0
         self._fields: Sequence[int | str] | None = None
         self._pair = bins, values
 
