@@ -26,7 +26,7 @@ def counts(rows=None, state=None):
     zeros = np.zeros(BINS, np.int64)
     rows = zeros if rows is None else np.array(rows, np.int64)
     state = zeros if state is None else np.array(state, np.int64)
-    return BinCounts(rows, state, state * 10)
+    return BinCounts(rows, int(state.sum()), lambda: state * 10)
 
 
 def coordinator_of(*owners, version=0, workers=2, before=None, **note):

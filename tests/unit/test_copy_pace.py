@@ -20,7 +20,7 @@ def report(worker, busy, copy=0.0, rows=10, copied=0, operator=0):
 def noted(*versions, orders=NOTHING):
     pace = CopyPace()
     for took, reports in versions:
-        pace.note(took, reports, orders, SIZES)
+        pace.note(took, reports, orders, lambda: SIZES)
     return pace
 
 

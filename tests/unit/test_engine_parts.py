@@ -11,6 +11,7 @@ import pytest
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.jobs import Watchdog, in_short, is_loss
 from meander.engine.spark.stream import SparkStream, control_name
+from meander.engine.worker.bin_numbers import BinNumbers
 from meander.engine.worker.links import Link
 from meander.engine.worker.messages import Control, Fault, FilePart, TaskReport, Token, pack, unpack
 from meander.engine.worker.rows import BAD, REPORT, sort_out, table_of
@@ -22,6 +23,8 @@ def plain(message):
     """A message as data that can be compared: arrays as lists."""
     if isinstance(message, np.ndarray):
         return message.dtype, message.tolist()
+    if isinstance(message, BinNumbers):
+        return repr(message), message.total
     return type(message), [plain(each) for each in message] if isinstance(message, tuple) else message
 
 
@@ -38,10 +41,10 @@ def test_a_control_message_travels_unchanged():
 
 
 def test_a_report_travels_unchanged():
-    numbers = np.array([3, 0, 1 << 60], np.int64)
+    numbers, more = BinNumbers.of([3, 0, 1 << 60]), BinNumbers.of([4, 1, (1 << 60) + 1])
     sent = TaskReport(
         Token(3, 7, 1), 0, 4, "host:1:2", rows=5, newest=(7, None), delta={"path": "d"}, side=({"path": "s"},),
-        held=np.array([True, False, True]), loads=numbers, stored=(numbers, numbers + 1), queued=(numbers,),
+        held=np.array([True, False, True]), loads=numbers, stored=(numbers, more), queued=(numbers,),
         state_rows=numbers, state_bytes=numbers, spent_ms={"busy": 1.5}, fault=Fault("user", "no", "trace", 3),
     )  # fmt: skip
     assert plain(TaskReport.from_text(sent.to_text())) == plain(sent)

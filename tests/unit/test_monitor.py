@@ -13,6 +13,7 @@ from meander.engine.driver.monitor import MAX_SAMPLES, WINDOW, Monitor
 from meander.engine.driver.run import QueryRun
 from meander.engine.driver.settings import Settings
 from meander.engine.spark.stream import rows_behind
+from meander.engine.worker.bin_numbers import BinNumbers
 from meander.engine.worker.messages import TaskReport, Token
 from meander.measure import Resources, load_imbalance
 from meander.operators.count import Count
@@ -30,15 +31,12 @@ JOIN, COUNT = Join((SIDE, SIDE), (["k"], ["k"]), within="1s"), Count(SIDE, ["k"]
 IDLE = [0, 0, 0, 0]
 
 
-def array(values):
-    return np.array(values, np.int64)
-
-
 def report(worker, loads, stored=(IDLE, IDLE), queued=(IDLE, IDLE), busy_ms=100.0, operator=0, state=IDLE):
     """What a worker tells of a version."""
     return TaskReport(
-        Token(0, 0, 0), operator, worker, rows=sum(loads), loads=array(loads), stored=tuple(map(array, stored)),
-        queued=tuple(map(array, queued)), state_rows=array(state), spent_ms={"busy": busy_ms, "load": 1.0},
+        Token(0, 0, 0), operator, worker, rows=sum(loads), loads=BinNumbers.of(loads),
+        stored=tuple(map(BinNumbers.of, stored)), queued=tuple(map(BinNumbers.of, queued)),
+        state_rows=BinNumbers.of(state), spent_ms={"busy": busy_ms, "load": 1.0},
     )  # fmt: skip
 
 

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,11 +61,11 @@ class Ledger:
     @property
     def workers(self) -> list[WorkerId]:
         """The workers that own bins of some operator."""
-        return [WorkerId(each) for each in sorted({*chain(*(owner.tolist() for owner in self.owners))})]
+        return _workers(self.owners)
 
     def workers_of(self, operator: int) -> list[WorkerId]:
         """The workers that own bins of an operator."""
-        return [WorkerId(each) for each in sorted({*self.owners[operator].tolist()})]
+        return _workers([self.owners[operator]])
 
     def measured(self, operator: int) -> tuple[Floats, NDArray[np.int64]]:
         """Load and bytes of each bin of an operator, as planners take them: none is nothing."""
@@ -109,13 +109,29 @@ class Ledger:
             return plan_within((error.smallest_tau or USUAL_TAU) * (1 + 1e-9))
 
 
+def _workers(owners: Sequence[Owners]) -> list[WorkerId]:
+    """The workers that own bins."""
+    return [WorkerId(each) for each in np.unique(np.concatenate([np.unique(owner) for owner in owners])).tolist()]
+
+
 @dataclass(frozen=True, eq=False)
 class BinCounts:
-    """What the workers of one operator counted in a version, by bin."""
+    """What the workers of one operator counted in a version.
+
+    Args:
+        rows: the rows that came to each bin.
+        state_rows: the rows of their state in all.
+        bytes_of_bins: gives the state of each bin; called when somebody asks, which in most versions nobody does.
+    """
 
     rows: NDArray[np.int64]
-    state_rows: NDArray[np.int64]
-    state_bytes: NDArray[np.int64]
+    state_rows: int
+    bytes_of_bins: Callable[[], NDArray[np.int64]]
+
+    @cached_property
+    def state_bytes(self) -> NDArray[np.int64]:
+        """The state of each bin."""
+        return self.bytes_of_bins()
 
 
 class BinRecord:
@@ -131,10 +147,10 @@ class BinRecord:
         self.owners: tuple[Owners, ...] = tuple(each.copy() for each in owners)
         self.now = self.owners
         self.rows = [np.zeros(bins, np.int64) for _ in owners]
-        self.state_bytes = [np.zeros(bins, np.int64) for _ in owners]
+        self._counts = [BinCounts(each, 0, each.copy) for each in self.rows]
         self.state_rows = [0] * len(owners)
         self.work: list[Floats | None] = [None] * len(owners)
-        self._workers = self.ledger().workers
+        self._workers = _workers(self.owners)
 
     @property
     def operators(self) -> range:
@@ -146,6 +162,11 @@ class BinRecord:
         """The workers that own bins of some operator."""
         return list(self._workers)
 
+    @property
+    def state_bytes(self) -> list[NDArray[np.int64]]:
+        """The state of each bin, by operator."""
+        return [each.state_bytes for each in self._counts]
+
     def ledger(self) -> Ledger:
         """Everything as it is now, for plans."""
         return Ledger(self.revision, self.version, self.owners, tuple(self.state_bytes), tuple(self.work))
@@ -156,7 +177,7 @@ class BinRecord:
         self.owners = self.now = tuple(owners)
         if has_changed:
             self.revision += 1
-            self._workers = self.ledger().workers
+            self._workers = _workers(self.owners)
 
     def flip(self, moves: Sequence[OperatorMove]) -> None:
         """Give bins to others in the version that is being made; without any, it is as the one before."""
@@ -169,8 +190,8 @@ class BinRecord:
         self.assign(self.now)
         self.version = version
         for operator, each in enumerate(counts):
-            self.rows[operator], self.state_bytes[operator] = each.rows, each.state_bytes
-            self.state_rows[operator] = int(each.state_rows.sum())
+            self.rows[operator], self._counts[operator] = each.rows, each
+            self.state_rows[operator] = each.state_rows
             before = self.work[operator]
             rows = each.rows.astype(np.float64)
             if np.count_nonzero(rows):

@@ -174,14 +174,16 @@ class Holding:
         """All rows of these bins, by table."""
         return {name: base.extract(bin_ids) for name, base in self.bases.items()}
 
-    def rows(self, table: str | None = None) -> Words:
-        """The number of rows in each bin, of one table or of all."""
+    def rows(self, table: str | None = None, bin_ids: Words | None = None) -> Words:
+        """The number of rows in each bin, or in each of these, of one table or of all."""
+        wanted = np.arange(self.bins) if bin_ids is None else bin_ids
         bases = self.bases.values() if table is None else [self.bases[table]]
-        return self._sum([base.rows_of(np.arange(self.bins)) for base in bases])
+        return self._sum([base.rows_of(wanted) for base in bases], wanted.size)
 
-    def bytes(self) -> Words:
-        """The bytes that each bin takes."""
-        return self._sum([base.bytes_of(np.arange(self.bins)) for base in self.bases.values()])
+    def bytes(self, bin_ids: Words | None = None) -> Words:
+        """The bytes that each bin takes, or each of these."""
+        wanted = np.arange(self.bins) if bin_ids is None else bin_ids
+        return self._sum([base.bytes_of(wanted) for base in self.bases.values()], wanted.size)
 
     @property
     def _is_mine(self) -> bool:
@@ -204,8 +206,8 @@ class Holding:
             raise
         self._header[TORN] = 0
 
-    def _sum(self, parts: list[Words]) -> Words:
-        return np.sum(parts, axis=0, dtype=np.int64) if parts else np.zeros(self.bins, np.int64)
+    def _sum(self, parts: list[Words], count: int) -> Words:
+        return np.sum(parts, axis=0, dtype=np.int64) if parts else np.zeros(count, np.int64)
 
     def _check_names(self, tables: Mapping[str, pa.Table]) -> None:
         for name in tables:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 KNOWN_TEXTS = 256
 """So many bitmaps are remembered with their text: the bins of a worker come again with every version."""
+
+SPARSE_FROM = 6
+"""A bitmap of so many times as many bytes as have bits is written sparsely."""
 
 
 def bitmap(members: ArrayLike, bins: int) -> bytes:
@@ -30,40 +33,52 @@ def members(bits: bytes) -> NDArray[np.int64]:
     >>> members(bytes.fromhex("8040"))
     array([0, 9])
     """
-    return np.unpackbits(np.frombuffer(bits, np.uint8)).nonzero()[0]
+    octets = np.frombuffer(bits, np.uint8)
+    at = (octets != 0).nonzero()[0]
+    bits_set = np.unpackbits(octets[at]).nonzero()[0]
+    answer: NDArray[np.int64] = (at[bits_set >> 3] << 3) + (bits_set & 7)
+    return answer
 
 
 @lru_cache(maxsize=KNOWN_TEXTS)
 def to_text(bits: bytes) -> str:
-    """A bitmap as text: base64, or how many bytes of ones where all bits are set."""
-    full = bits and bits.count(255) == len(bits)
-    return f"*{len(bits)}" if full else b2a_base64(bits, newline=False).decode()
+    """A bitmap as text: base64; how many bytes of ones where all bits are set; or where its few bytes with bits are.
+
+    >>> to_text(bitmap([0], 16)), to_text(bitmap(range(16), 16)), to_text(bitmap([80], 4096))
+    ('gAA=', '*2', '512:CgCA')
+    """
+    width = len(bits)
+    if bits and bits.count(255) == width:
+        return f"*{width}"
+    # Three bytes or five for each byte that has bits: worth it where most have none.
+    if SPARSE_FROM * (width - bits.count(0)) < width:
+        octets = np.frombuffer(bits, np.uint8)
+        at = (octets != 0).nonzero()[0]
+        gaps = np.concatenate([at[:1], at[1:] - at[:-1]]).astype(_gap_type(width))
+        return f"{width}:{b2a_base64(gaps.tobytes() + octets[at].tobytes(), newline=False).decode()}"
+    return b2a_base64(bits, newline=False).decode()
 
 
 @lru_cache(maxsize=KNOWN_TEXTS)
 def from_text(text: str) -> bytes:
-    """The bitmap that `to_text` wrote."""
-    return b"\xff" * int(text[1:]) if text.startswith("*") else a2b_base64(text, strict_mode=True)
+    """The bitmap that `to_text` wrote; a ValueError where it wrote none such."""
+    if text.startswith("*"):
+        return b"\xff" * int(text[1:])
+    head, colon, rest = text.partition(":")
+    if not colon:
+        return a2b_base64(text, strict_mode=True)
+    width, data = int(head), a2b_base64(rest, strict_mode=True)
+    kind = _gap_type(width)
+    count, left = divmod(len(data), kind.itemsize + 1)
+    at = np.cumsum(np.frombuffer(data, kind, count), dtype=np.int64)
+    # Compared before anything is made of that width: a text from elsewhere may say what it likes.
+    if left or SPARSE_FROM * count >= width or (count and at[-1] >= width):
+        raise ValueError(f"{count} bytes do not lie in a bitmap of {width}")
+    octets = np.zeros(width, np.uint8)
+    octets[at] = np.frombuffer(data, np.uint8, offset=kind.itemsize * count)
+    return octets.tobytes()
 
 
-def to_int(bits: bytes) -> int:
-    """A bitmap as one number: sets of bins are compared and joined by `&`, `|` and `~`."""
-    return int.from_bytes(bits, "big")
-
-
-def from_int(number: int, width: int) -> bytes:
-    """The bitmap of `width` bytes that `to_int` made a number of."""
-    return number.to_bytes(width, "big")
-
-
-def counts(bitmaps: Sequence[bytes], bins: int) -> NDArray[np.int64]:
-    """How many of these bitmaps have each bin.
-
-    >>> counts([bytes.fromhex("80"), bytes.fromhex("c0")], 4)
-    array([2, 1, 0, 0])
-    """
-    if not bitmaps:
-        return np.zeros(bins, np.int64)
-    rows = np.frombuffer(b"".join(bitmaps), np.uint8).reshape(len(bitmaps), -1)
-    totals: NDArray[np.int64] = np.add.reduce(np.unpackbits(rows, axis=1, count=bins), axis=0, dtype=np.int64)
-    return totals
+def _gap_type(width: int) -> np.dtype[Any]:
+    """What holds the way from one byte to the next in a bitmap of so many."""
+    return np.dtype("<u2" if width <= 1 << 16 else "<u4")

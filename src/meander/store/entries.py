@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from meander.store import bitmap
 from meander.store.design import Design
@@ -48,9 +52,14 @@ class FileRef:
         """The name of the file in messages."""
         return self.path or f"an inline file of worker {self.worker}"
 
+    @cached_property
+    def covered(self) -> NDArray[np.int32]:
+        """The bins that the file covers, ascending, as an array that is not to be written to."""
+        return bitmap.members(self.bins).astype(np.int32)
+
     def members(self) -> list[BinId]:
         """The bins that the file covers, ascending."""
-        return [BinId(each) for each in bitmap.members(self.bins).tolist()]
+        return [BinId(each) for each in self.covered.tolist()]
 
     def to_json(self, with_bins: bool = True) -> Json:
         """Return the reference as a JSON object, with its bitmap unless that is kept elsewhere."""
@@ -59,30 +68,45 @@ class FileRef:
         if self.path is not None:
             fields["path"] = self.path
         if self.inline is not None:
-            fields["inline"] = base64.b64encode(self.inline).decode()
+            fields["inline"] = self._inline_text
         if self.bins and with_bins:
-            fields["bins"] = bitmap.to_text(self.bins)
+            fields["bins"] = self.bins_text
         if self.kind != "state":
             fields["kind"] = self.kind
         if self.layout:
             fields["layout"] = self.layout
         return fields
 
+    @cached_property
+    def _inline_text(self) -> str:
+        return base64.b64encode(self.inline or b"").decode()
+
+    @cached_property
+    def bins_text(self) -> str:
+        """The bitmap as text."""
+        return bitmap.to_text(self.bins)
+
     @classmethod
     def from_json(cls, fields: Mapping[str, Any], bins: Octets | None = None) -> FileRef:
         """Return the reference that `to_json` wrote, with a bitmap that was kept elsewhere."""
-        inline = fields.get("inline")
-        return cls(
+        inline, text = fields.get("inline"), fields.get("bins", "")
+        ref = cls(
             WorkerId(fields["worker"]),
             fields["bytes"],
             fields["rows"],
             int(fields["checksum"], 16),
             fields.get("path"),
             None if inline is None else base64.b64decode(inline, validate=True),
-            bitmap.from_text(fields.get("bins", "")) if bins is None else bins,
+            bitmap.from_text(text) if bins is None else bins,
             fields.get("kind", "state"),
             fields.get("layout", 0),
         )
+        # Most references are written again as they were read: the driver commits what workers have reported.
+        if bins is None:
+            vars(ref)["bins_text"] = text
+        if inline is not None:
+            vars(ref)["_inline_text"] = inline
+        return ref
 
 
 @dataclass(frozen=True)
@@ -348,9 +372,17 @@ class Entry:
         return self if self.index is None else replace(self, index=None)
 
 
-@lru_cache(maxsize=64)
+_OWNER_TEXTS: deque[tuple[tuple[WorkerId, ...], str]] = deque(maxlen=16)
+"""The last owners written, with their text; found by what they are, since to compare them takes a step for each bin."""
+
+
 def _owner_to_text(owner: tuple[WorkerId, ...]) -> str:
-    return ",".join(f"{run.worker}*{run.stop - run.start}" for run in runs(owner))
+    for known, text in tuple(_OWNER_TEXTS):
+        if known is owner:
+            return text
+    text = ",".join(f"{run.worker}*{run.stop - run.start}" for run in runs(owner))
+    _OWNER_TEXTS.appendleft((owner, text))
+    return text
 
 
 @lru_cache(maxsize=64)

@@ -26,7 +26,7 @@ from meander.types import WorkerId
 _BEFORE = b',"checksum":"'
 _AFTER = b'"}\n'
 _LENGTH = len(_BEFORE) + 16 + len(_AFTER)
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 _PATH = re.compile(r"(deltas|snapshots|side)/v(\d{12})-s(\d+)-w(\d+)-(\d+)\.(\d+)\.[a-z0-9.]+")
 _SUFFIX = {"deltas": "state", "snapshots": "state", "late": "late.arrow", "dead": "dead.arrow"}

@@ -24,9 +24,9 @@ from meander.store.manifest import Log, read_entry, sequences
 from meander.store.spark_logs import SPARK
 
 PATH = "meander.json"
-FORMAT = 3
+FORMAT = 4
 """The layout of the checkpoint; a later version of the library reads its own and older ones. 2: the log announces.
-3: it says how the query has changed, and fingerprints have all options."""
+3: it says how the query has changed, and fingerprints have all options. 4: bitmaps of few bins are short texts."""
 
 Json: TypeAlias = dict[str, Any]
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
-from itertools import accumulate, compress, groupby
-from operator import or_
+from itertools import compress, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +16,13 @@ from meander.store.design import Design
 from meander.store.entries import Commit, FileRef, Json, OperatorCommit, SnapshotRef
 from meander.types import BinId
 
+Flags = NDArray[np.bool_]
+Members = NDArray[np.int32]
+"""Bins, each by its number."""
+Ends = NDArray[np.int64]
+NO_BINS: Members = np.zeros(0, np.int32)
+NO_ENDS: Ends = np.zeros(0, np.int64)
+
 
 class Part(NamedTuple):
     """A file, and the bins to read from it."""
@@ -27,56 +32,85 @@ class Part(NamedTuple):
 
 
 class _Files(NamedTuple):
-    """Files that still matter, oldest version first, and the bins for which they do: bits[i] of file i."""
+    """Files that still matter, oldest version first, and the bins for which they do, file after file.
+
+    Those of file i are bins[ends[i - 1]:ends[i]]. A batch adds few of them to many: there is no step for each file.
+    """
 
     refs: tuple[FileRef, ...] = ()
     versions: tuple[int, ...] = ()
-    bits: tuple[int, ...] = ()
+    bins: Members = NO_BINS
+    ends: Ends = NO_ENDS
 
-    def with_more(self, refs: Iterable[FileRef], version: int) -> _Files:
-        more = tuple(ref for ref in refs if any(ref.bins))
+    def with_more(self, files: Iterable[tuple[FileRef, Members]], version: int) -> _Files:
+        more = [each for each in files if each[1].size]
         if not more:
             return self
         at = bisect_right(self.versions, version)
+        cut = self._end(at)
+        added = np.cumsum([members.size for _, members in more])
         return _Files(
-            self.refs[:at] + more + self.refs[at:],
-            self.versions[:at] + (version,) * len(more) + self.versions[at:],
-            self.bits[:at] + tuple(bitmap.to_int(ref.bins) for ref in more) + self.bits[at:],
+            (*self.refs[:at], *(ref for ref, _ in more), *self.refs[at:]),
+            (*self.versions[:at], *[version] * len(more), *self.versions[at:]),
+            np.concatenate([self.bins[:cut], *(members for _, members in more), self.bins[cut:]], dtype=np.int32),
+            np.concatenate([self.ends[:at], cut + added, added[-1] + self.ends[at:]]),
         )
 
-    def without(self, covered: int, upto: int) -> _Files:
+    def without(self, covered: Flags, upto: int) -> _Files:
         """The files that still matter beside a snapshot of the covered bins after version `upto`."""
         old = bisect_right(self.versions, upto)
-        bits = [*(each & ~covered for each in self.bits[:old]), *self.bits[old:]]
-        return _Files(tuple(compress(self.refs, bits)), tuple(compress(self.versions, bits)), tuple(filter(None, bits)))
+        kept = np.ones(self.bins.size, np.bool_)
+        np.logical_not(covered[self.bins[: self._end(old)]], out=kept[: self._end(old)])
+        return self.among(kept)
 
-    def older(self, layout: int) -> Iterator[tuple[FileRef, int]]:
+    def older(self, layout: int) -> Iterator[tuple[FileRef, Members]]:
         """The files that are of an older layout than this, each with its bins."""
-        return ((ref, bits) for ref, bits in zip(self.refs, self.bits, strict=True) if ref.layout < layout)
+        return (each for each in self.each() if each[0].layout < layout)
 
-    def since(self, version: int) -> tuple[int, ...]:
-        """The bins of the files after a version."""
-        return self.bits[bisect_right(self.versions, version) :]
+    def since(self, version: int) -> Members:
+        """The bins of the files after a version, those of one file after those of another."""
+        return self.bins[self._end(bisect_right(self.versions, version)) :]
 
-    def parts(self, wanted: int, width: int) -> list[Part]:
-        return [
-            Part(ref, [BinId(j) for j in bitmap.members(bitmap.from_int(hits, width)).tolist()])
-            for ref, bits in zip(self.refs, self.bits, strict=True)
-            if (hits := bits & wanted)
-        ]
+    def parts(self, wanted: Flags) -> list[Part]:
+        return [Part(ref, [BinId(j) for j in bins.tolist()]) for ref, bins in self.among(wanted[self.bins]).each()]
 
-    def to_json(self, bitmaps: dict[bytes, int]) -> list[Json]:
+    def each(self) -> Iterator[tuple[FileRef, Members]]:
+        """The files with their bins."""
+        return zip(self.refs, np.split(self.bins, self.ends[:-1]) if self.refs else (), strict=True)
+
+    def to_json(self, bitmaps: dict[str, int]) -> list[Json]:
         files = []
         for ref, version in zip(self.refs, self.versions, strict=True):
-            at = bitmaps.setdefault(ref.bins, len(bitmaps))
+            at = bitmaps.setdefault(ref.bins_text, len(bitmaps))
             files.append({**ref.to_json(with_bins=False), "version": version, "bitmap": at})
         return files
 
     @classmethod
     def from_json(cls, fields: list[Json], bitmaps: list[bytes]) -> _Files:
         refs = tuple(FileRef.from_json(each, bitmaps[each["bitmap"]]) for each in fields)
+        members = [NO_BINS, *(ref.covered for ref in refs)]
+        ends = np.cumsum([each.size for each in members])[1:]
         versions = tuple(each["version"] for each in fields)
-        return cls(refs, versions, tuple(bitmap.to_int(ref.bins) for ref in refs))
+        return cls(refs, versions, np.concatenate(members, dtype=np.int32), ends)
+
+    @property
+    def sizes(self) -> Ends:
+        """For how many bins each file matters."""
+        return np.diff(self.ends, prepend=0)
+
+    def among(self, kept: Flags) -> _Files:
+        """The files that matter where only some of their bins do."""
+        if kept.all():
+            return self
+        ends = np.concatenate([[0], np.cumsum(kept)])[self.ends]
+        matter = np.diff(ends, prepend=0) > 0
+        which = matter.tolist()
+        refs, versions = tuple(compress(self.refs, which)), tuple(compress(self.versions, which))
+        return _Files(refs, versions, self.bins[kept], ends[matter])
+
+    def _end(self, at: int) -> int:
+        """Up to where the bins of the files before this one go."""
+        return int(self.ends[at - 1]) if at else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,60 +120,64 @@ class _OperatorFiles:
     deltas: _Files
     chains: NDArray[np.int64]
 
-    @property
-    def width(self) -> int:
-        return (self.bins + 7) // 8
-
     @classmethod
     def empty(cls, bins: int) -> _OperatorFiles:
         return cls(bins, _Files(), _Files(), np.zeros(bins, np.int64))
 
     def after(self, version: int, commit: OperatorCommit) -> _OperatorFiles:
-        snapshots, deltas, chains = self.snapshots, self.deltas.with_more(commit.deltas, version), self.chains
-        if commit.deltas:
-            chains = chains + bitmap.counts([ref.bins for ref in commit.deltas], self.bins)
+        more = [(ref, ref.covered) for ref in commit.deltas]
+        snapshots, deltas, chains = self.snapshots, self.deltas.with_more(more, version), self.chains.copy()
+        if more:
+            chains += _count(np.concatenate([members for _, members in more]), self.bins)
         for at, group in groupby(sorted(commit.snapshots, key=_version), key=_version):
-            taken, covered, files = reduce(or_, snapshots.since(at), 0), 0, []
+            taken, covered = self._flags(snapshots.since(at)), self._flags(NO_BINS)
+            files = []
             for snapshot in group:
-                all_of_it = bitmap.to_int(snapshot.file.bins)
-                mine = all_of_it & ~taken
-                taken, covered = taken | mine, covered | mine
-                if mine == all_of_it:
-                    files.append(snapshot.file)
-                elif mine:
-                    files.append(replace(snapshot.file, bins=bitmap.from_int(mine, self.width)))
+                members = snapshot.file.covered
+                mine = members[~taken[members]]
+                taken[mine] = covered[mine] = True
+                is_all = mine.size == members.size
+                file = snapshot.file if is_all else replace(snapshot.file, bins=bitmap.bitmap(mine, self.bins))
+                files.append((file, mine))
             snapshots = snapshots.without(covered, at).with_more(files, at)
             deltas = deltas.without(covered, at)
-            chains = chains.copy()
-            fresh = bitmap.members(bitmap.from_int(covered, self.width))
-            chains[fresh] = _count(deltas.since(at), self.bins)[fresh]
+            chains[covered] = _count(deltas.since(at), self.bins)[covered]
         return _OperatorFiles(self.bins, snapshots, deltas, chains)
+
+    def parts(self, wanted: Iterable[int]) -> list[Part]:
+        chosen = self._flags(np.fromiter(wanted, np.int64))
+        return self.snapshots.parts(chosen) + self.deltas.parts(chosen)
+
+    def _flags(self, members: NDArray[Any]) -> Flags:
+        chosen = np.zeros(self.bins, np.bool_)
+        chosen[members] = True
+        return chosen
 
     def to_json(self) -> Json:
         # Files as they were committed, each bitmap once: which of their bins still matter follows from the snapshots.
-        bitmaps: dict[bytes, int] = {}
+        bitmaps: dict[str, int] = {}
         snapshots, deltas = self.snapshots.to_json(bitmaps), self.deltas.to_json(bitmaps)
-        texts = [bitmap.to_text(bits) for bits in bitmaps]
-        return {"bins": self.bins, "bitmaps": texts, "snapshots": snapshots, "deltas": deltas}
+        return {"bins": self.bins, "bitmaps": list(bitmaps), "snapshots": snapshots, "deltas": deltas}
 
     @classmethod
     def from_json(cls, fields: Json) -> _OperatorFiles:
-        bitmaps = [bitmap.from_text(text) for text in fields["bitmaps"]]
+        bins, bitmaps = fields["bins"], [bitmap.from_text(text) for text in fields["bitmaps"]]
         snapshots = _Files.from_json(fields["snapshots"], bitmaps)
         deltas = _Files.from_json(fields["deltas"], bitmaps)
-        # covered[i]: the bins of snapshot i and of all newer ones.
-        covered = [*accumulate(reversed(snapshots.bits), or_, initial=0)][::-1]
-        newest = tuple(bits & ~newer for bits, newer in zip(snapshots.bits, covered[1:], strict=True))
-        since = tuple(
-            bits & ~covered[bisect_left(snapshots.versions, version)]
-            for bits, version in zip(deltas.bits, deltas.versions, strict=True)
-        )
-        bins = fields["bins"]
-        return cls(bins, snapshots._replace(bits=newest), deltas._replace(bits=since), _count(since, bins))
+        # The newest snapshot of a bin is the last one that has it.
+        numbers = np.repeat(np.arange(len(snapshots.refs)), snapshots.sizes)
+        newest = np.full(bins, -1, np.int64)
+        np.maximum.at(newest, snapshots.bins, numbers)
+        upto = np.array([*snapshots.versions, -1], np.int64)[newest]
+        of_delta = np.repeat(np.array(deltas.versions, np.int64), deltas.sizes)
+        since = deltas.among(of_delta > upto[deltas.bins])
+        whole = snapshots.among(newest[snapshots.bins] == numbers)
+        return cls(bins, whole, since, _count(since.bins, bins))
 
 
-def _count(bits: Iterable[int], bins: int) -> NDArray[np.int64]:
-    return bitmap.counts([bitmap.from_int(each, (bins + 7) // 8) for each in bits], bins)
+def _count(members: Members, bins: int) -> NDArray[np.int64]:
+    """How often each bin is there."""
+    return np.bincount(members, minlength=bins).astype(np.int64, copy=False)
 
 
 def _nothing(commit: Commit) -> tuple[_OperatorFiles, ...]:
@@ -198,9 +236,7 @@ class Index:
         """Return the files to read, in this order, to rebuild some bins: snapshots, then deltas from old to new."""
         if not self.operators:
             return []
-        state = self.operators[operator]
-        wanted = bitmap.to_int(bitmap.bitmap(list(bins), state.bins))
-        return state.snapshots.parts(wanted, state.width) + state.deltas.parts(wanted, state.width)
+        return self.operators[operator].parts(bins)
 
     def chains(self, operator: int) -> NDArray[np.int64]:
         """How many deltas must be applied to each bin's snapshot."""
@@ -214,16 +250,15 @@ class Index:
         """The version of each bin's newest snapshot, -1 where it has none."""
         state = self.operators[operator]
         versions = np.full(state.bins, -1, np.int64)
-        for version, bits in zip(state.snapshots.versions, state.snapshots.bits, strict=True):
-            versions[bitmap.members(bitmap.from_int(bits, state.width))] = version
+        versions[state.snapshots.bins] = np.repeat(np.array(state.snapshots.versions, np.int64), state.snapshots.sizes)
         return versions
 
     def unconverted(self, operator: int, layout: int) -> NDArray[np.int64]:
         """The bins of an operator that have a file of an older layout than this, ascending."""
         if layout == 0 or operator >= len(self.operators):
             return np.zeros(0, np.int64)
-        bits = reduce(or_, (bits for _, bits in self._older(operator, layout)), 0)
-        return bitmap.members(bitmap.from_int(bits, self.operators[operator].width)).astype(np.int64)
+        older = [bins for _, bins in self._older(operator, layout)]
+        return np.unique(np.concatenate([NO_BINS, *older])).astype(np.int64)
 
     def oldest_layout(self, operator: int) -> int:
         """The number of the oldest layout that some file of an operator has; 0 where there is none."""
@@ -242,7 +277,7 @@ class Index:
         ]
         return min(ends, default=None)
 
-    def _older(self, operator: int, layout: int) -> list[tuple[FileRef, int]]:
+    def _older(self, operator: int, layout: int) -> list[tuple[FileRef, Members]]:
         state = self.operators[operator]
         return [*state.snapshots.older(layout), *state.deltas.older(layout)]
 

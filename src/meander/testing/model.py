@@ -29,6 +29,7 @@ from meander.engine.driver.ports import (
     SinkToken,
     SinkWrite,
 )
+from meander.engine.worker.bin_numbers import BinNumbers
 from meander.engine.worker.catch_up import update, wanted
 from meander.engine.worker.messages import Bins, Control, Fault, TaskReport, Token
 from meander.engine.worker.output import ROWS, OutputForm
@@ -337,7 +338,8 @@ class ModelJobs:
             snapshot=None if control.snapshot is None else SnapshotRef(
                 self._keep(attempt.path("snapshots"), snapshot, control, worker), token.version - 1
             ).to_json(),
-            held=store.held(control.bins), copied=0, loads=np.array(loads), state_rows=sizes, state_bytes=sizes * 10,
+            held=store.held(control.bins), copied=0, loads=BinNumbers.of(loads),
+            state_rows=BinNumbers.of(sizes), state_bytes=BinNumbers.of(sizes * 10),
             spent_ms={"busy": float(len(rows))},
         )  # fmt: skip
 

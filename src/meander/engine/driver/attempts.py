@@ -12,6 +12,7 @@ from meander.engine.driver.graph import Graph
 from meander.engine.driver.placement import Placement
 from meander.engine.driver.ports import Job, JobInput, JobLost, JobResult, Jobs, OperatorOutput, OutputLost, Rows
 from meander.engine.driver.settings import Settings
+from meander.engine.driver.shares import Shares
 from meander.engine.driver.version import Version, stale_bins
 from meander.engine.worker.messages import TaskReport, Token
 from meander.errors import MeanderError, QueryFailed
@@ -56,6 +57,7 @@ class Attempts:
             design, log, coordinator.events, settings.copy_bytes or COPY_BYTES
         )
         self.pace = CopyPace()
+        self._shares = Shares()
         self.stopping = False
         self.errors = 0
         """For how many rows functions have raised since the query was started, in versions that are committed."""
@@ -125,8 +127,9 @@ class Attempts:
         return Version(
             version, tuple(coordinator.participants), coordinator.record.now, coordinator.orders,
             tuple(self.event_time.frontiers), tuple(self.event_time.seen), self._copy_ms(),
-            self.log, self.placement, self.settings, self.conversion, coordinator.record.state_bytes, self._errors_left,
-            self.jobs.form,
+            self.log, self.placement, self.settings, self.conversion,
+            coordinator.record.state_bytes if self.conversion.is_open else (), self._errors_left, self.jobs.form,
+            self._shares,
         )  # fmt: skip
 
     def _copy_ms(self) -> dict[Share, float]:

@@ -287,9 +287,8 @@ class BatchLoop:
         spent_s = {"plan": result.planned_s, "operate": operated - began - result.planned_s}
         spent_s |= {"sink": written - operated, "commit": clock.now_s() - written}
         flipped = len(self.coordinator.orders.flips)
-        self.attempts.pace.note(
-            sum(spent_s.values()) * 1000, reports.reports, self.coordinator.orders, self.coordinator.record.state_bytes
-        )
+        record, took_ms = self.coordinator.record, sum(spent_s.values()) * 1000
+        self.attempts.pace.note(took_ms, reports.reports, self.coordinator.orders, lambda: record.state_bytes)
         self.progress.append(VersionProgress.of(commit, reports, flipped, self.conversion.left, spent_s))
         self.times.append(VersionTime(version, self.progress[-1].took_ms))
         for history in (self.progress, self.times):

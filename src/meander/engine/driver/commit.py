@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from weakref import ref
 
-import numpy as np
-
+from meander.engine.worker.bin_numbers import summed
 from meander.engine.worker.messages import Json, TaskReport
 from meander.migration.ledger import BinCounts, Owners
 from meander.operators.operator import BinnedOperator
 from meander.store.entries import Commit, FileRef, OperatorCommit, SnapshotRef
+from meander.types import WorkerId
 
 Times = Sequence[int | None]
 END_OF_TIME = 253_402_300_799_999_999
@@ -100,15 +101,13 @@ class VersionReports:
     def counts(self) -> list[BinCounts]:
         """What was counted by bin, for each operator."""
         return [
-            BinCounts(*(self._sum(mine, name) for name in ("loads", "state_rows", "state_bytes")))
+            BinCounts(
+                rows=summed([each.loads for each in mine], self._bins),
+                state_rows=sum(each.state_rows.total for each in mine),
+                bytes_of_bins=partial(summed, [each.state_bytes for each in mine], self._bins),
+            )
             for mine in self.by_operator
         ]
-
-    def _sum(self, reports: Sequence[TaskReport], name: str) -> Any:
-        total = np.zeros(self._bins, np.int64)
-        for report in reports:
-            total += getattr(report, name)
-        return total
 
     @property
     def rows(self) -> int:
@@ -138,21 +137,21 @@ def operator_commits(
     After a part of a batch time stands still: the rest of its rows are judged by the same frontier. `layouts` are the
     numbers of the layouts that the operators' files have.
     """
-    commits = []
+    commits: list[OperatorCommit] = []
     for at, operator in enumerate(operators):
         mine = reports.by_operator[at]
-        before = last.operators[at].newest if last and at < len(last.operators) else ()
+        last_of_it = last.operators[at] if last and at < len(last.operators) else None
         layout = layouts[at] if layouts else 0
         times = [each.newest for each in mine if each.newest]
-        now = Frontier(frontiers[at], before)
+        now = Frontier(frontiers[at], last_of_it.newest if last_of_it else ())
         frontier = now.held(times) if is_part else now.after(times, operator.lateness)
         commits.append(
             OperatorCommit(
                 frontier=frontier.frontier,
                 seen=frontiers[at],
                 newest=frontier.newest,
-                owner=tuple(owners[at].tolist()),
-                deltas=tuple(replace(FileRef.from_json(each.delta), layout=layout) for each in mine if each.delta),
+                owner=committed_owner(owners[at]),
+                deltas=tuple(_of_layout(FileRef.from_json(each.delta), layout) for each in mine if each.delta),
                 snapshots=tuple(_snapshot(report.snapshot, layout) for report in mine if report.snapshot),
                 side=tuple(FileRef.from_json(side) for report in mine for side in report.side),
             )
@@ -160,6 +159,23 @@ def operator_commits(
     return tuple(commits)
 
 
+_OWNERS: dict[int, tuple[ref[Owners], tuple[WorkerId, ...]]] = {}
+
+
+def committed_owner(owner: Owners) -> tuple[WorkerId, ...]:
+    """Who owns each bin, as it is committed: the same tuple for the same array, which is not written to any more."""
+    at = id(owner)
+    known = _OWNERS.get(at)
+    if known is None or known[0]() is not owner:
+        known = _OWNERS[at] = (ref(owner, lambda _: _OWNERS.pop(at, None)), tuple(map(WorkerId, owner.tolist())))
+    return known[1]
+
+
 def _snapshot(fields: Json, layout: int) -> SnapshotRef:
     snapshot = SnapshotRef.from_json(fields)
-    return replace(snapshot, file=replace(snapshot.file, layout=layout))
+    file = _of_layout(snapshot.file, layout)
+    return snapshot if file is snapshot.file else replace(snapshot, file=file)
+
+
+def _of_layout(file: FileRef, layout: int) -> FileRef:
+    return replace(file, layout=layout) if layout != file.layout else file

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,9 +41,13 @@ class CopyPace:
         self._slowest_ms: Mapping[int, float] = {}
 
     def note(
-        self, took_ms: float, reports: Sequence[TaskReport], orders: Orders, state_bytes: Sequence[NDArray[np.int64]]
+        self,
+        took_ms: float,
+        reports: Sequence[TaskReport],
+        orders: Orders,
+        state_bytes: Callable[[], Sequence[NDArray[np.int64]]],
     ) -> None:
-        """Take what was measured in a version that is committed."""
+        """Take what was measured in a version that is committed; `state_bytes` is called where bins were copied."""
         busy_ms: dict[Share, float] = defaultdict(float)
         own_ms: dict[Share, float] = defaultdict(float)
         for each in reports:
@@ -52,7 +56,7 @@ class CopyPace:
             own_ms[share] += each.spent_ms.get("busy", 0.0) - copy_ms
             ordered = orders.copied.get(share, ())
             if each.copied and ordered and copy_ms > 0:
-                size = float(state_bytes[each.operator][list(ordered)].mean()) * each.copied
+                size = float(state_bytes()[each.operator][list(ordered)].mean()) * each.copied
                 self._copies.append((size, copy_ms))
         if not any(each.rows for each in reports):
             return

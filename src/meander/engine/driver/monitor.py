@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meander.control.window import LoadWindow, Sample
-from meander.engine.worker.messages import Numbers, TaskReport
+from meander.engine.worker.bin_numbers import BinNumbers, highest, summed
+from meander.engine.worker.messages import TaskReport
 from meander.measure.load import Resources
 from meander.operators.operator import BinnedOperator
 from meander.pictures import facts, load_bars, many
@@ -111,9 +112,10 @@ class BatchCounts:
 
     batch: int
     interval_s: float
-    stored: tuple[NDArray[np.float64], ...]
-    queued: tuple[NDArray[np.float64], ...]
-    rows: NDArray[np.float64]
+    bins: int
+    stored: tuple[Sequence[BinNumbers], ...]
+    queued: tuple[Sequence[BinNumbers], ...]
+    loads: Sequence[BinNumbers]
     busy_s: Mapping[WorkerId, float]
     owner: NDArray[np.int64]
     behind: int
@@ -121,10 +123,12 @@ class BatchCounts:
     @cached_property
     def sample(self) -> Sample:
         """The counts as policies take them."""
-        backlog = self.rows * (self.behind / self.rows.sum()) if self.behind and self.rows.any() else None
-        return Sample(
-            self.batch, self.interval_s, self.stored, self.queued, self.rows, self.busy_s, self.owner.tolist(), backlog
-        )  # fmt: skip
+        rows = summed(self.loads, self.bins).astype(np.float64)
+        # One worker owns a bin, and where it ran in waves each of them reports what it has: the most is what there is.
+        stored = tuple(highest(each, self.bins).astype(np.float64) for each in self.stored)
+        queued = tuple(summed(each, self.bins).astype(np.float64) for each in self.queued) or (rows,)
+        backlog = rows * (self.behind / rows.sum()) if self.behind and rows.any() else None
+        return Sample(self.batch, self.interval_s, stored, queued, rows, self.busy_s, self.owner.tolist(), backlog)
 
 
 class Monitor:
@@ -181,7 +185,6 @@ class Monitor:
         owner: NDArray[np.int64],
         behind: int,
     ) -> BatchCounts:
-        rows = _sum([report.loads for report in mine], self.bins)
         stores = range(len(self.operators[operator].stores))
         busy_s: dict[WorkerId, float] = defaultdict(float)
         for report in mine:
@@ -189,23 +192,12 @@ class Monitor:
         return BatchCounts(
             batch=version,
             interval_s=interval_s,
-            stored=tuple(_most([report.stored[at] for report in mine]) for at in stores)
-            or (_most([report.state_rows for report in mine]),),
-            queued=tuple(_sum([report.queued[at] for report in mine], self.bins) for at in stores) or (rows,),
-            rows=rows,
+            bins=self.bins,
+            stored=tuple([report.stored[at] for report in mine] for at in stores)
+            or ([report.state_rows for report in mine],),
+            queued=tuple([report.queued[at] for report in mine] for at in stores),
+            loads=[report.loads for report in mine],
             busy_s=busy_s,
             owner=owner,
             behind=behind,
         )
-
-
-def _sum(counts: Iterable[Numbers], bins: int) -> NDArray[np.float64]:
-    total = np.zeros(bins)
-    for each in counts:
-        total += each
-    return total
-
-
-def _most(counts: Iterable[Numbers]) -> NDArray[np.float64]:
-    """The most that anyone has of each bin: one worker owns it, and where it ran in waves each of them reports it."""
-    return reduce(np.maximum, counts).astype(np.float64)

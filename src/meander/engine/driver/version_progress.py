@@ -35,7 +35,7 @@ class WorkerProgress:
     @classmethod
     def of(cls, report: TaskReport) -> WorkerProgress:
         """What a task has reported."""
-        state_rows, state_bytes = int(report.state_rows.sum()), int(report.state_bytes.sum())
+        state_rows, state_bytes = report.state_rows.total, report.state_bytes.total
         operator, worker = OperatorId(report.operator), WorkerId(report.worker)
         return cls(operator, worker, report.rows, state_rows, state_bytes, dict(report.spent_ms))
 

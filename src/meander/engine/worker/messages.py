@@ -7,23 +7,29 @@ here, and text on the way.
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meander.engine.worker.bin_numbers import BinNumbers
 from meander.engine.worker.output import ROWS, OutputForm
 from meander.store import bitmap
 
 Json = dict[str, Any]
 Bins = NDArray[np.bool_]
-Numbers = NDArray[np.int64]
 NO_BINS: Bins = np.zeros(0, np.bool_)
-NO_NUMBERS: Numbers = np.zeros(0, np.int64)
+NO_NUMBERS = BinNumbers(0)
 NO_TIMES: Mapping[str, float] = {}
+_to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+KNOWN_SETS = 512
+"""So many sets of bins are remembered by their text: those of a worker come again with every version."""
+_TEXTS: dict[int, tuple[ref[Bins], str]] = {}
+"""The texts of sets that are never written to, by the Python id of their array."""
 
 
 class Token(NamedTuple):
@@ -110,7 +116,7 @@ class Control(NamedTuple):
         for name in ("owned", "held", "loadable", "snapshot"):
             message[name] = None if message[name] is None else pack(message[name])
         message["load"] = [[each.file, pack(each.bins)] for each in self.load]
-        return json.dumps(message, separators=(",", ":")).encode()
+        return _to_json(message).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Control:
@@ -176,11 +182,11 @@ class TaskReport(NamedTuple):
     held: Bins = NO_BINS
     copied: int = 0
     trouble: str | None = None
-    loads: Numbers = NO_NUMBERS
-    stored: tuple[Numbers, ...] = ()
-    queued: tuple[Numbers, ...] = ()
-    state_rows: Numbers = NO_NUMBERS
-    state_bytes: Numbers = NO_NUMBERS
+    loads: BinNumbers = NO_NUMBERS
+    stored: tuple[BinNumbers, ...] = ()
+    queued: tuple[BinNumbers, ...] = ()
+    state_rows: BinNumbers = NO_NUMBERS
+    state_bytes: BinNumbers = NO_NUMBERS
     spent_ms: Mapping[str, float] = NO_TIMES
     fault: Fault | None = None
 
@@ -189,11 +195,11 @@ class TaskReport(NamedTuple):
         message = self._asdict()
         message["held"] = [self.held.size, pack(self.held)]
         for name in ("loads", "state_rows", "state_bytes"):
-            message[name] = _encode(message[name])
+            message[name] = message[name].to_json()
         for name in ("stored", "queued"):
-            message[name] = [_encode(each) for each in message[name]]
+            message[name] = [each.to_json() for each in message[name]]
         message["fault"] = None if self.fault is None else asdict(self.fault)
-        return json.dumps(message, separators=(",", ":"))
+        return _to_json(message)
 
     @classmethod
     def from_text(cls, text: str) -> TaskReport:
@@ -203,9 +209,9 @@ class TaskReport(NamedTuple):
         bins, members = message["held"]
         message["held"] = unpack(members, bins)
         for name in ("loads", "state_rows", "state_bytes"):
-            message[name] = _decode(message[name])
+            message[name] = BinNumbers.from_json(message[name])
         for name in ("stored", "queued"):
-            message[name] = tuple(_decode(each) for each in message[name])
+            message[name] = tuple(map(BinNumbers.from_json, message[name]))
         for name in ("side", "newest"):
             message[name] = tuple(message[name])
         message["fault"] = None if message["fault"] is None else Fault(**message["fault"])
@@ -213,18 +219,23 @@ class TaskReport(NamedTuple):
 
 
 def pack(chosen: Bins) -> str:
-    """A set of bins as text: one bit each."""
-    return bitmap.to_text(np.packbits(chosen).tobytes())
+    """A set of bins as text; that of an array that is never written to is remembered with it."""
+    if chosen.flags.writeable:
+        return _pack(chosen)
+    known = _TEXTS.get(id(chosen))
+    if known is None or known[0]() is not chosen:
+        at = id(chosen)
+        known = _TEXTS[at] = (ref(chosen, lambda _: _TEXTS.pop(at, None)), _pack(chosen))
+    return known[1]
 
 
+@lru_cache(maxsize=KNOWN_SETS)
 def unpack(text: str, bins: int) -> Bins:
-    """The set of bins of a text made by `pack`."""
-    return np.unpackbits(np.frombuffer(bitmap.from_text(text), np.uint8), count=bins).astype(np.bool_)
+    """The set of bins of a text made by `pack`, not to be written to; equal texts give the same array."""
+    chosen = np.unpackbits(np.frombuffer(bitmap.from_text(text), np.uint8), count=bins).view(np.bool_)
+    chosen.flags.writeable = False
+    return chosen
 
 
-def _encode(values: Numbers) -> str:
-    return b64encode(np.ascontiguousarray(values, "<i8").tobytes()).decode()
-
-
-def _decode(text: str) -> Numbers:
-    return np.frombuffer(b64decode(text), "<i8").astype(np.int64)
+def _pack(chosen: Bins) -> str:
+    return bitmap.to_text(np.packbits(chosen).tobytes())

@@ -24,9 +24,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from meander.engine.worker.bin_numbers import BinNumbers
 from meander.engine.worker.catch_up import Converters, catch_up, copy_ahead
 from meander.engine.worker.links import Link
-from meander.engine.worker.messages import Control, Fault, Json, Numbers, TaskReport, Token
+from meander.engine.worker.messages import Control, Fault, Json, TaskReport, Token
 from meander.engine.worker.operate import Operation, StrangeState, UserError
 from meander.engine.worker.process import Host, spark_host
 from meander.engine.worker.rows import Incoming, Outgoing, sort_out, table_of
@@ -156,6 +157,7 @@ class OperatorTask:
             watch.lap("output")
             copied, trouble = _copied(holding, todo.copy, control, location, converters)
             watch.lap("copy")
+            mine, count = owned.nonzero()[0], control.bins
             return TaskReport(
                 control.token, control.operator, control.worker, host.identity,
                 rows=incoming.count, new_rows=incoming.new_rows, bytes=incoming.rows.nbytes,
@@ -166,10 +168,11 @@ class OperatorTask:
                 newest=answer.newest_by_input or (() if answer.newest is None else (answer.newest,)),
                 delta=delta, snapshot=snapshot, side=side, output=outgoing.path,
                 held=holding.held, copied=copied, trouble=trouble,
-                loads=np.bincount(bins, minlength=control.bins),
-                stored=tuple(holding.rows(name) * owned for name in self.operator.stores),
-                queued=_by_input(self.operator, incoming.rows, bins, control.bins),
-                state_rows=holding.rows() * owned, state_bytes=holding.bytes() * owned,
+                loads=BinNumbers.count(bins, count),
+                stored=tuple(BinNumbers.at(count, mine, holding.rows(name, mine)) for name in self.operator.stores),
+                queued=_by_input(self.operator, incoming.rows, bins, count),
+                state_rows=BinNumbers.at(count, mine, holding.rows(bin_ids=mine)),
+                state_bytes=BinNumbers.at(count, mine, holding.bytes(mine)),
                 spent_ms=watch.done(),
             )  # fmt: skip
 
@@ -253,12 +256,12 @@ def _copied(
         return 0, f"worker {control.worker} could not copy: {problem}"
 
 
-def _by_input(operator: BinnedOperator, rows: pa.Table, bins: NDArray[np.int32], count: int) -> tuple[Numbers, ...]:
+def _by_input(operator: BinnedOperator, rows: pa.Table, bins: NDArray[np.int32], count: int) -> tuple[BinNumbers, ...]:
     """How many rows of each input each bin has got, where there are several."""
     if not operator.stores:
         return ()
     side = rows[SIDE].to_numpy()
-    return tuple(np.bincount(bins[side == at], minlength=count) for at in range(len(operator.stores)))
+    return tuple(BinNumbers.count(bins[side == at], count) for at in range(len(operator.stores)))
 
 
 def _refuse_strangers(operator: BinnedOperator, deltas: Mapping[str, pa.Table], owned: NDArray[np.bool_]) -> None:
