@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -43,8 +43,8 @@ class RowRouting:
 
     def __init__(self, gateway: Gateway, slots: Sequence[int], count: int) -> None:
         self.bins, self.count = len(slots), count
-        self.table = gateway.array(slots)
-        self._ways: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Column, list[Column]]] = {}
+        self.gateway, self.table = gateway, gateway.array(slots)
+        self._ways: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Column, Any]] = {}
 
     def route(self, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFrame:
         """These columns, each row in the partition of its slot; reports of an earlier operator stay in theirs.
@@ -54,16 +54,15 @@ class RowRouting:
         way = tuple(key), tuple(columns)
         if way not in self._ways:
             self._ways[way] = self._way(*way)
-        slot, chosen = self._ways[way]
-        return rows.repartitionById(self.count, slot).select(*chosen)
+        return self.gateway.partitioned(rows, self.count, *self._ways[way])
 
-    def _way(self, key: Sequence[str], columns: Sequence[str]) -> tuple[Column, list[Column]]:
+    def _way(self, key: Sequence[str], columns: Sequence[str]) -> tuple[Column, Any]:
         from pyspark.sql import functions as F
 
         slot = F.get(self.table, bin_of(key, self.bins))
         if REPORT in columns:
             slot = F.when(F.col(REPORT).isNotNull(), F.col(SLOT) % self.count).otherwise(slot)
-        return slot, [F.col(f"`{name}`") for name in columns]
+        return slot, self.gateway.columns([F.col(f"`{name}`") for name in columns])
 
 
 @dataclass(frozen=True)

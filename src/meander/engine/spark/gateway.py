@@ -19,6 +19,9 @@ ArrowTask = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 BytesTask = Callable[[int, Iterator[bytes]], Iterator[bytes]]
 """A function of a partition's number and its messages."""
 
+KNOWN_PLACES = 16
+"""So many ways to place partitions are remembered: they come again with every batch."""
+
 
 class Executor(NamedTuple):
     """One executor as Spark's status store lists it."""
@@ -48,6 +51,11 @@ class Gateway:
         self._hand_over_encoders: dict[int, Any] = {}
         self._pair_of = encoders.tuple
         self.control_encoder = encoders.BINARY()
+        # To find a class by its name takes a call for each part of the name, in every batch.
+        self._parallel_rdd = jvm.org.apache.spark.rdd.ParallelCollectionRDD
+        self._union_rdd = jvm.org.apache.spark.rdd.SQLPartitioningAwareUnionRDD
+        self._python_rdd = jvm.org.apache.spark.api.python.PythonRDD
+        self._preferences: dict[tuple[str, ...], Any] = {}
 
     @property
     def local(self) -> bool:
@@ -149,9 +157,16 @@ class Gateway:
 
     def pinned(self, messages: Sequence[bytes], places: Sequence[str]) -> Any:
         """An RDD with one message per partition, each partition preferring its place."""
-        preferred = self.to_map({at: self.seq([place]) for at, place in enumerate(places)})
-        rdd = self.jvm.org.apache.spark.rdd.ParallelCollectionRDD
-        return rdd(self.jsc, self.seq(list(messages)), len(messages), preferred, self.any)
+        preferred = self._preferred(tuple(places))
+        return self._parallel_rdd(self.jsc, self.seq(list(messages)), len(messages), preferred, self.any)
+
+    def _preferred(self, places: tuple[str, ...]) -> Any:
+        """The places of partitions as Spark takes them; made anew only when they are others."""
+        if places not in self._preferences:
+            if len(self._preferences) >= KNOWN_PLACES:
+                self._preferences.clear()
+            self._preferences[places] = self.to_map({at: self.seq([place]) for at, place in enumerate(places)})
+        return self._preferences[places]
 
     def with_control(self, rows: Sequence[DataFrame], control: Any) -> DataFrame:
         """Rows that are already in their partitions, as lists of Arrow chunks, each beside its control message.
@@ -177,8 +192,18 @@ class Gateway:
             if len(parts) > 1:
                 parts.append(self.pinned([b""] * len(messages), named))
             parts.append(each._jdf.toArrowBatchRdd())
-        union = self.jvm.org.apache.spark.rdd.SQLPartitioningAwareUnionRDD
-        return union(self.jsc, self.seq(parts), len(messages), self.any)
+        return self._union_rdd(self.jsc, self.seq(parts), len(messages), self.any)
+
+    def columns(self, columns: Sequence[Column]) -> Any:
+        """Columns as Spark takes them."""
+        return self.seq([each._jc for each in columns])
+
+    def partitioned(self, rows: DataFrame, count: int, partition: Column, columns: Any) -> DataFrame:
+        """These columns of the rows, each row in the partition that an expression says."""
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        moved = rows._jdf.repartitionById(count, partition._jc).select(columns)
+        return DataFrame(moved, rows.sparkSession)
 
     def hand_over_encoder(self, lists: int = 1) -> Any:
         """How rows of so many lists of chunks, each beside the others and its control message, are kept."""
@@ -244,7 +269,7 @@ class Gateway:
         command = _wrap_function(self.context, function, NoOpSerializer(), NoOpSerializer())
 
         def run(messages: Any, barrier: bool) -> list[bytes]:
-            rdd = self.jvm.org.apache.spark.api.python.PythonRDD(messages, command, False, barrier)
+            rdd = self._python_rdd(messages, command, False, barrier)
             answers: RDD[bytes] = RDD(rdd.asJavaRDD(), self.context, NoOpSerializer())
             return answers.collect()
 
