@@ -61,7 +61,7 @@ class _Files(NamedTuple):
         old = bisect_right(self.versions, upto)
         kept = np.ones(self.bins.size, np.bool_)
         np.logical_not(covered[self.bins[: self._end(old)]], out=kept[: self._end(old)])
-        return self._among(kept)
+        return self.among(kept)
 
     def older(self, layout: int) -> Iterator[tuple[FileRef, Members]]:
         """The files that are of an older layout than this, each with its bins."""
@@ -72,7 +72,7 @@ class _Files(NamedTuple):
         return self.bins[self._end(bisect_right(self.versions, version)) :]
 
     def parts(self, wanted: Flags) -> list[Part]:
-        return [Part(ref, [BinId(j) for j in bins.tolist()]) for ref, bins in self._among(wanted[self.bins]).each()]
+        return [Part(ref, [BinId(j) for j in bins.tolist()]) for ref, bins in self.among(wanted[self.bins]).each()]
 
     def each(self) -> Iterator[tuple[FileRef, Members]]:
         """The files with their bins."""
@@ -98,7 +98,7 @@ class _Files(NamedTuple):
         """For how many bins each file matters."""
         return np.diff(self.ends, prepend=0)
 
-    def _among(self, kept: Flags) -> _Files:
+    def among(self, kept: Flags) -> _Files:
         """The files that matter where only some of their bins do."""
         if kept.all():
             return self
@@ -170,8 +170,8 @@ class _OperatorFiles:
         np.maximum.at(newest, snapshots.bins, numbers)
         upto = np.array([*snapshots.versions, -1], np.int64)[newest]
         of_delta = np.repeat(np.array(deltas.versions, np.int64), deltas.sizes)
-        since = deltas._among(of_delta > upto[deltas.bins])
-        whole = snapshots._among(newest[snapshots.bins] == numbers)
+        since = deltas.among(of_delta > upto[deltas.bins])
+        whole = snapshots.among(newest[snapshots.bins] == numbers)
         return cls(bins, whole, since, _count(since.bins, bins))
 
 
