@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import pyarrow.dataset
 import pyarrow.parquet as pq
@@ -36,9 +35,9 @@ class TableFiles(Files):
             raise Killed
         return super().prepare(output, write)
 
-    def save(self, output, folder):
-        Path(folder).mkdir(parents=True)
-        pq.write_table(output, f"{folder}/part-0.parquet")
+    def save(self, output, folder, write):
+        folder.mkdir(parents=True)
+        pq.write_table(output, folder / "part-0.parquet")
 
     def commit(self, token):
         if self.dies_in == "commit":

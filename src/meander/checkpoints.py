@@ -32,6 +32,7 @@ from meander.store import rebin as rebins
 from meander.store import rollback as rollbacks
 from meander.store.backup import Backup, back_up
 from meander.store.entries import Commit, LogWriter, sizes
+from meander.store.identity import renew
 from meander.store.location import Location
 from meander.store.lookup import conditions
 from meander.store.manifest import Log, read_entry, sequences
@@ -252,6 +253,7 @@ class Checkpoint:
             return rollbacks.plan(log, to)
         self._refuse_running(log.writer, take_over)
         rollbacks.plan(log, to)  # a refusal leaves everything as it is
+        renew(self._location)
         log.claim(socket.gethostname(), os.getpid())
         rollback = rollbacks.roll_back(log, to, SystemClock().wall_ms())
         undo_folders(log.tokens(*rollback.undoes))
@@ -300,6 +302,7 @@ class Checkpoint:
             return planned
         self._refuse_running(reader.log.writer, take_over)
         log = reader.log
+        renew(self._location)
         log.claim(socket.gethostname(), os.getpid())
         self._settle(log)
         rebins.finish(self._location)
@@ -335,6 +338,7 @@ class Checkpoint:
         self._refuse_running(_newest_writer(location), take_over)
         mended = mend_log(location, f"repair-{wall_ms}")
         log = self._reader().log
+        renew(location)
         log.claim(socket.gethostname(), os.getpid())
         rebins.finish(location)
         if log.is_owed and log.last is not None and log.last.undoes is not None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from meander.engine.driver.ports import OutputLost, SinkToken, SinkWrite
+from meander.engine.worker.output import make_folder, sync
 from meander.errors import InvalidOption
 from meander.store.uri import local_path, scheme_of
 
@@ -112,11 +113,11 @@ class OutputFolder:
         folder = self.hidden / name
         try:
             if write.fsync:
-                _make(self.hidden)
+                make_folder(self.hidden, fsync=True)
             save(folder)
             if write.fsync:
                 _sync_all(folder)
-                _sync(self.hidden)
+                sync(self.hidden)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -149,7 +150,7 @@ class OutputFolder:
                     "query alone write to a folder, and remove nothing that it prepares"
                 ) from None
         if token["fsync"]:
-            _sync(Path(self.root))
+            sync(Path(self.root))
 
     def abort(self, token: SinkToken) -> None:
         """Remove what a token of this folder names."""
@@ -171,8 +172,8 @@ class OutputFolder:
                 aside.parent.mkdir(exist_ok=True)
                 path.rename(aside)
                 if token["fsync"]:
-                    _sync(aside.parent)
-                    _sync(Path(self.root))
+                    sync(aside.parent)
+                    sync(Path(self.root))
 
     def prepared(self) -> list[Path]:
         """The folders that are out of sight."""
@@ -212,22 +213,7 @@ def _rename(prepared: Path, target: Path) -> None:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _make(folder: Path) -> None:
-    if not folder.is_dir():
-        _make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync(folder.parent)
-
-
 def _sync_all(folder: Path) -> None:
     for parent, _, files in os.walk(folder, topdown=False):
         for name in (*files, ""):
-            _sync(Path(parent) / name)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(Path(parent) / name)

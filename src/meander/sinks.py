@@ -278,7 +278,8 @@ class Files(Sink):
         codec = CODECS.get(str(name).lower())
         if self.format.lower() != "parquet" or options or codec is None:
             return ROWS
-        is_plain = all(is_parquet(each.type) for each in schema)
+        has_twins = len({name.lower() for name in schema.names}) < len(schema.names)
+        is_plain = not has_twins and all(is_parquet(each.type) for each in schema)
         return OutputForm(folder=str(self.folder.hidden), compression=codec) if is_plain else ROWS
 
     def prepare(self, output: SparkOutput, write: SinkWrite) -> SinkToken:

@@ -11,8 +11,6 @@ import os
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 import meander as me
 from meander.engine.spark.gateway import Gateway
 from streams import PATIENCE_S, Feed, as_ints, at_events, wait_until
@@ -33,15 +31,6 @@ class Telling(me.sinks.Files):
     def prepare(self, output, write):
         tell("sink", version=write.version)
         return super().prepare(output, write)
-
-
-class Quick(me.sinks.Files):
-    """Writes files from here, where a job of Spark's for each version would be most of the work."""
-
-    def save(self, output, folder):
-        Path(folder).mkdir(parents=True)
-        pq.write_table(output.to_arrow(), f"{folder}/part.parquet")
-        (Path(folder) / "_SUCCESS").touch()
 
 
 class Hook:
@@ -153,7 +142,7 @@ def main():
     spark, gateway = session()
     feed = Feed(Path(OPTIONS["input"]), as_ints([]).schema)
     quick = OPTIONS.get("quick", False)
-    sink = (Quick if quick else Telling)(OPTIONS["output"], "parquet", {})
+    sink = (me.sinks.Files if quick else Telling)(OPTIONS["output"], "parquet", {})
     settings = {"workers": 2, "bins": 32, "snapshot_every": 4, "idle_after_s": 0.5, **OPTIONS.get("settings", {})}
     query = None
     try:

@@ -2,12 +2,14 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 
+import meander as me
 from meander.errors import ChangedQuery, CheckpointError, Damaged, InvalidOption
 from meander.store.files import seal
-from meander.store.identity import FORMAT, PATH, Identity
+from meander.store.identity import FORMAT, PATH, Identity, renew
 from meander.store.location import Location
 from meander.store.manifest import Log
 
@@ -129,3 +131,19 @@ def test_a_checkpoint_of_the_format_before_is_taken_over_and_then_refused_by_wha
     monkeypatch.setattr("meander.store.identity.FORMAT", FORMAT - 1)
     with pytest.raises(CheckpointError, match=f"has format {FORMAT} and this version of meander reads up to"):
         Identity.load(place)
+
+
+def test_what_is_written_without_a_query_is_not_gone_on_with_by_an_older_version(tmp_path):
+    """A checkpoint of format 3, as its driver left it: a rollback writes sets of bins as format 4 has them."""
+    words = me.stream(me.testing.source("word string")).key_by("word").count()
+    with me.testing.harness(words, bins=1024, checkpoint=str(tmp_path)) as h:
+        for _ in range(3):
+            h.batch([{"word": "duck"}])
+    location = Location.of(tmp_path)
+    stored = Identity.load(location)
+    replace(stored, format=3).store(location)
+    me.checkpoint(str(tmp_path)).rollback(to=1, take_over=True)
+    assert Identity.load(location) == replace(stored, format=FORMAT)
+    replace(stored, format=2).store(location)
+    renew(location)
+    assert Identity.load(location).format == 2, "options of its operators are unknown: the next start knows them"

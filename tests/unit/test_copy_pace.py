@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from meander.engine.driver.copy_pace import COPY_SHARE, FEWEST_MS, MOST_BYTES, MOST_MS, UNMEASURED_MS, CopyPace
+from meander.engine.driver.copy_pace import (
+    COPY_SHARE,
+    FEWEST_MS,
+    FEWEST_VERSIONS,
+    MOST_BYTES,
+    MOST_MS,
+    UNMEASURED_MS,
+    CopyPace,
+)
 from meander.engine.worker.messages import TaskReport, Token
 from meander.migration.orders import Orders
 from meander.migration.steps import COPY_BYTES
@@ -18,15 +26,21 @@ def report(worker, busy, copy=0.0, rows=10, copied=0, operator=0):
 
 
 def noted(*versions, orders=NOTHING):
+    """What is known after these versions, each as often as it takes to be believed."""
     pace = CopyPace()
-    for took, reports in versions:
+    for took, reports in [version for version in versions for _ in range(FEWEST_VERSIONS)]:
         pace.note(took, reports, orders, lambda: SIZES)
     return pace
 
 
-def test_before_anything_is_measured_there_is_a_usual_time():
-    assert CopyPace().allowed_ms((0, 0)) == UNMEASURED_MS
-    assert CopyPace().bytes == COPY_BYTES
+def test_before_enough_is_measured_there_is_a_usual_time():
+    """The first version of a run reads all state: what comes after it is not like that."""
+    pace = CopyPace()
+    assert pace.bytes == COPY_BYTES
+    for _ in range(FEWEST_VERSIONS):
+        assert pace.allowed_ms((0, 0)) == UNMEASURED_MS
+        pace.note(40_000.0, [report(0, 39_000.0)], NOTHING, lambda: SIZES)
+    assert pace.allowed_ms((0, 0)) != UNMEASURED_MS
 
 
 def test_who_waits_for_the_slowest_copies_meanwhile_and_all_a_share_of_a_version():
@@ -37,8 +51,8 @@ def test_who_waits_for_the_slowest_copies_meanwhile_and_all_a_share_of_a_version
 
 
 def test_what_copies_have_added_does_not_make_room_for_longer_ones():
-    steady = noted(*[(1000.0, [report(0, 400.0), report(1, 100.0)])] * 3)
-    copying = noted(*[(1500.0, [report(0, 400.0), report(1, 100.0, copy=800.0)])] * 3)
+    steady = noted((1000.0, [report(0, 400.0), report(1, 100.0)]))
+    copying = noted((1500.0, [report(0, 400.0), report(1, 100.0, copy=800.0)]))
     for worker in (0, 1):
         assert copying.allowed_ms((0, worker)) == pytest.approx(steady.allowed_ms((0, worker)))
 

@@ -191,6 +191,14 @@ def test_without_a_budget_as_much_is_copied_as_was_measured():
     assert orders(machine.on(Opened(1, 1, copy_bytes=3 * COPY_BYTES))) == [Copy(0, B, (0, 1, 2))]
 
 
+def test_what_was_copied_stays_when_less_can_be_copied_than_before():
+    large = [step(number, move(number, size=4 * COPY_BYTES), joins=number > 0) for number in range(4)]
+    machine = begun(*large)
+    machine.on(Opened(1, 1, copy_bytes=16 * COPY_BYTES))
+    machine.on(Committed(1, held(B=[1, 2, 3])))
+    assert orders(machine.on(Opened(2, 2, copy_bytes=COPY_BYTES))) == [Hold(0, B, (1, 2, 3)), Copy(0, B, (0,))]
+
+
 def test_only_so_many_steps_are_copied_ahead():
     machine = begun(*(step(number, number, **{}) for number in range(8)), copy_bytes=1000)
     assert orders(opened(machine, 1)) == [Copy(0, B, (0, 1, 2, 3))]

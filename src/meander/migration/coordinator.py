@@ -27,7 +27,7 @@ from meander.migration.orders import (
     Phase,
     Planned,
 )
-from meander.migration.protocol import OPEN_STEPS, Protocol
+from meander.migration.protocol import SEEN_STEPS, Protocol
 from meander.migration.steps import COPY_BYTES, CopyBudget, Json, OperatorMove, Step
 from meander.types import BinId, Bytes, WorkerId
 
@@ -191,7 +191,7 @@ class Coordinator:
     @property
     def next_moves(self) -> list[OperatorMove]:
         """The moves of the steps that are copied next."""
-        control, steps = self.protocol.control[: OPEN_STEPS + 1], self.protocol.steps[: OPEN_STEPS + 1]
+        control, steps = self.protocol.control[:SEEN_STEPS], self.protocol.steps[:SEEN_STEPS]
         return [move for step in (*control, *steps) for move in step.moves]
 
     def open(

@@ -49,6 +49,9 @@ from meander.types import BinId, Bytes, WorkerId
 OPEN_STEPS = 4
 """So many steps may be copied ahead of the one that flips next: else one step would wait for another's snapshot."""
 
+SEEN_STEPS = 2 * OPEN_STEPS
+"""So many steps a version may be about: those that flip together in it, and those that are copied meanwhile."""
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -287,7 +290,7 @@ class Protocol:
     def _begin(self, begun: Collection[OperatorMove]) -> list[Instruction]:
         """Steps of which bins are being copied, or written to be copied, are no longer only planned."""
         instructions: list[Instruction] = []
-        for step in self.steps[: OPEN_STEPS + 1]:
+        for step in self.steps[:SEEN_STEPS]:
             is_planned = self.phases[step.number] is Phase.PLANNED
             if is_planned and any(move in begun for move in step.moves):
                 instructions += self._enter(step, Phase.COPYING)
@@ -341,9 +344,11 @@ class Protocol:
             room = float(OPEN_STEPS * self._copy_bytes)
             owner: dict[tuple[int, BinId], WorkerId] = {}
             for at, step in enumerate(steps[:OPEN_STEPS]):
-                if step.forced or (at > 0 and room < step.bytes):
+                # What is there already stays, however little can be copied now.
+                missing = sum(move.bytes for move in step.moves if not self._has(move))
+                if step.forced or (at > 0 and room < missing):
                     break
-                room -= step.bytes
+                room -= missing
                 for move in step.moves:
                     source = owner.setdefault(move[:2], move.source)
                     if move.target != source:
@@ -415,7 +420,7 @@ class Protocol:
             return []
         instructions: list[Instruction] = []
         gained = not self.steps
-        for step in self.steps[: OPEN_STEPS + 1]:
+        for step in self.steps[:SEEN_STEPS]:
             have = [self._has(move) for move in step.moves]
             if all(have):
                 instructions += self._enter(step, Phase.READY)

@@ -28,6 +28,9 @@ FORMAT = 4
 """The layout of the checkpoint; a later version of the library reads its own and older ones. 2: the log announces.
 3: it says how the query has changed, and fingerprints have all options. 4: bitmaps of few bins are short texts."""
 
+ALL_OPTIONS = 3
+"""From this format on an identity has all options of its operators."""
+
 Json: TypeAlias = dict[str, Any]
 
 
@@ -127,14 +130,24 @@ class Identity:
 
         Inputs are not: what was stored without them is a chain.
         """
-        if self.format == FORMAT:
-            return self
+        if self.format >= ALL_OPTIONS:
+            return replace(self, format=FORMAT)
         operators = [*self.operators]
         for at, (then, this) in enumerate(zip(self.operators, now.operators, strict=False)):
             options = {**this.get("options", {}), **then.get("options", {})}
             known = {name: part for name, part in this.items() if name != "inputs"}
             operators[at] = {**known, **then, **({"options": options} if options else {})}
         return replace(self, format=FORMAT, operators=tuple(operators))
+
+
+def renew(location: Location) -> None:
+    """Let no older version of the library go on with what is about to be written without a query; before the claim.
+
+    Where options of the operators are still unknown, the next start does it.
+    """
+    stored = Identity.load(location)
+    if stored is not None and ALL_OPTIONS <= stored.format < FORMAT:
+        replace(stored, format=FORMAT).store(location)
 
 
 def bins_of(checkpoint: str) -> int | None:

@@ -27,6 +27,8 @@ MOST_MS = 5000.0
 MOST_BYTES = 1 << 30
 VERSIONS = 16
 """So many are looked back on."""
+FEWEST_VERSIONS = 3
+"""Before so many nothing is known: the first one of a run reads all state, and warms up."""
 
 
 class CopyPace:
@@ -68,7 +70,7 @@ class CopyPace:
 
     def allowed_ms(self, share: Share) -> float:
         """For how long a worker may copy for an operator in the next version."""
-        if not self._steady_ms:
+        if len(self._steady_ms) < FEWEST_VERSIONS:
             return UNMEASURED_MS
         spare = self._slowest_ms.get(share[0], 0.0) - self._own_ms.get(share, 0.0)
         extra = COPY_SHARE * statistics.median(self._steady_ms) / max(1, len(self._slowest_ms))
@@ -78,7 +80,7 @@ class CopyPace:
     def bytes(self) -> Bytes:
         """How much a worker can copy in the time that all have: more than that need not be asked of it."""
         size, spent_ms = (sum(each) for each in zip(*self._copies, strict=True)) if self._copies else (0.0, 0.0)
-        if not spent_ms or not self._steady_ms:
+        if not spent_ms:
             return COPY_BYTES
         longest = max([self.allowed_ms(share) for share in self._own_ms], default=UNMEASURED_MS)
         return int(min(MOST_BYTES, max(COPY_BYTES, size / spent_ms * longest)))

@@ -162,11 +162,12 @@ class Gateway:
 
     def _preferred(self, places: tuple[str, ...]) -> Any:
         """The places of partitions as Spark takes them; made anew only when they are others."""
-        if places not in self._preferences:
+        known = self._preferences.get(places)
+        if known is None:
             if len(self._preferences) >= KNOWN_PLACES:
                 self._preferences.clear()
-            self._preferences[places] = self.to_map({at: self.seq([place]) for at, place in enumerate(places)})
-        return self._preferences[places]
+            known = self._preferences[places] = self.to_map({at: self.seq([place]) for at, place in enumerate(places)})
+        return known
 
     def with_control(self, rows: Sequence[DataFrame], control: Any) -> DataFrame:
         """Rows that are already in their partitions, as lists of Arrow chunks, each beside its control message.

@@ -34,7 +34,7 @@ Converters = Mapping[str, Callable[[pa.Table], Any]]
 NO_CONVERTERS: Converters = {}
 
 FEWEST_COPIES = 4
-"""So many bins are read at first, or a quarter of all; then as many as there is time for at the pace so far."""
+"""So many bins are read at first; then as many as there is time for at the pace so far."""
 
 
 class Wanted(NamedTuple):
@@ -116,7 +116,7 @@ def copy_ahead(
     holding: Holding, bins: Ids, control: Control, location: Location, converters: Converters = NO_CONVERTERS
 ) -> int:
     """Read bins that will be owned later, in their order, until the time is up; how many there was time for."""
-    began, done, group = time.perf_counter(), 0, max(FEWEST_COPIES, bins.size // 4)
+    began, done, group = time.perf_counter(), 0, FEWEST_COPIES
     while done < bins.size:
         some = bins[done : done + group]
         _install(holding, some, control, location, converters)

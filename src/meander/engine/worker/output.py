@@ -44,7 +44,7 @@ class OutputForm(NamedTuple):
         assert self.folder is not None, "this sink wants rows"
         folder = Path(self.folder) / attempt
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, fsync)
             return str(self.write_part(rows, folder, f"{attempt}-{slot:05}", fsync))
         except OSError as problem:
             raise MeanderError(f"the sink's folder {folder.parent.parent} cannot be written to: {problem}") from problem
@@ -63,13 +63,31 @@ class OutputForm(NamedTuple):
 ROWS = OutputForm()
 
 
+def make_folder(folder: Path, fsync: bool) -> None:
+    """Make a folder and those above it that are not there; with `fsync` they are there after a loss of power too."""
+    if not folder.is_dir():
+        make_folder(folder.parent, fsync)
+        folder.mkdir(exist_ok=True)
+        if fsync:
+            sync(folder.parent)
+
+
+def sync(path: Path) -> None:
+    """Have a file or a folder on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def is_parquet(kind: pa.DataType) -> bool:
     """Whether Parquet has this type as Spark has it."""
-    if pa.types.is_nested(kind):
-        return all(is_parquet(kind.field(at).type) for at in range(kind.num_fields))
     is_of = pa.types
+    if is_of.is_list(kind) or is_of.is_map(kind) or is_of.is_struct(kind):
+        return kind.num_fields > 0 and all(is_parquet(kind.field(at).type) for at in range(kind.num_fields))
     tests = (
-        is_of.is_signed_integer, is_of.is_floating, is_of.is_boolean, is_of.is_string, is_of.is_binary, is_of.is_date32,
-        is_of.is_timestamp, is_of.is_decimal128,
+        is_of.is_signed_integer, is_of.is_float32, is_of.is_float64, is_of.is_boolean, is_of.is_string, is_of.is_binary,
+        is_of.is_date32, is_of.is_decimal128,
     )  # fmt: skip
-    return any(test(kind) for test in tests)
+    return any(test(kind) for test in tests) or (is_of.is_timestamp(kind) and kind.unit == "us")
