@@ -2,12 +2,14 @@
 
 import copy
 import json
+from base64 import b64encode
 from dataclasses import replace
 
 import pytest
 
 import meander as me
 from meander.errors import ChangedQuery, CheckpointError, Damaged, InvalidOption
+from meander.store import bitmap
 from meander.store.files import seal
 from meander.store.identity import FORMAT, PATH, Identity, renew
 from meander.store.location import Location
@@ -147,3 +149,30 @@ def test_what_is_written_without_a_query_is_not_gone_on_with_by_an_older_version
     replace(stored, format=2).store(location)
     renew(location)
     assert Identity.load(location).format == 2, "options of its operators are unknown: the next start knows them"
+
+
+def test_a_checkpoint_of_format_3_goes_on_where_it_was(tmp_path, monkeypatch):
+    words = me.stream(me.testing.source("word string")).key_by("word").count()
+
+    def dense(bits):
+        full = bits and bits.count(255) == len(bits)
+        return f"*{len(bits)}" if full else b64encode(bits).decode()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bitmap, "to_text", dense)
+        with me.testing.harness(words, bins=1024, checkpoint=str(tmp_path), snapshot_every=4) as h:
+            for number in range(40):
+                h.batch([{"word": "duck"}, {"word": f"w{number}"}])
+    location = Location.of(tmp_path)
+    replace(Identity.load(location), format=3).store(location)
+    assert not any(b'"128:' in path.read_bytes() for path in tmp_path.rglob("*.json"))
+    with me.testing.harness(words, workers=3, bins=1024, checkpoint=str(tmp_path)) as h:
+        assert h.batch([{"word": "duck"}, {"word": "w7"}]) == [
+            {"word": "duck", "count": 41}, {"word": "w7", "count": 2},
+        ]  # fmt: skip
+        for number in range(40):
+            h.batch([{"word": f"w{number}"}])
+    assert Identity.load(location).format == FORMAT
+    assert any(b'"128:' in path.read_bytes() for path in tmp_path.rglob("*.json"))
+    with me.testing.harness(words, workers=3, bins=1024, checkpoint=str(tmp_path)) as h:
+        assert h.batch([{"word": "duck"}]) == [{"word": "duck", "count": 42}]
