@@ -42,8 +42,6 @@ class QueuedStream(InProcessStream):
     def __init__(self, location: Location, driver: Any) -> None:
         super().__init__(location, driver)
         self._queue: queue.Queue[pa.Table | None] = queue.Queue()
-        self._idle = threading.Event()
-        self._idle.set()
         self._problem: Exception | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -55,7 +53,7 @@ class QueuedStream(InProcessStream):
 
     @property
     def is_quiet(self) -> bool:
-        return self._queue.empty() and self._idle.is_set()
+        return self._queue.unfinished_tasks == 0
 
     def add(self, rows: pa.Table) -> None:
         """Let a batch wait for its turn."""
@@ -84,7 +82,6 @@ class QueuedStream(InProcessStream):
                 rows = self._queue.get(timeout=0.01)
             except queue.Empty:
                 continue
-            self._idle.clear()
             try:
                 if rows is None:
                     self._ended.set()
@@ -96,7 +93,7 @@ class QueuedStream(InProcessStream):
                 self._problem = problem
                 self._ended.set()
             finally:
-                self._idle.set()
+                self._queue.task_done()
 
 
 class InProcessCase(Case):
