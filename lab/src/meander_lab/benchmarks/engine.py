@@ -155,7 +155,7 @@ def throughput(bench: EngineBench) -> list[BenchTarget]:
 def latency(bench: EngineBench) -> list[BenchTarget]:
     """The median and the 90th percentile of small batches, run in turn, to two sinks.
 
-    To `noop` ours needs a second Spark job, for a sink may do with the output as it likes; into memory neither does.
+    Neither needs a second Spark job of ours: workers drop what goes to `noop`, and small output comes with reports.
     """
     sizes = bench.sizes
     systems = {
